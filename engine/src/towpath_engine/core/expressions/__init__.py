@@ -1,0 +1,1 @@
+"""CEL expressions and templates: compiled once at deploy, evaluated with bounded cost."""

@@ -1,0 +1,88 @@
+"""The seam to expressions: all that the rest of the core knows of them.
+
+`Values` hands out variables by qualified name, decoded lazily by whoever implements it. Names:
+`input`, `steps.NAME.output`, `steps.NAME.status`, `steps.NAME.error`, `steps.NAME.attempts`,
+`prev`, `metadata`, `now`, `run.id`, `run.workflow`, `run.version`, `run.key`, `run.tags`,
+`run.context`, `run.started_at`, `run.parent_id`, and, only at some sites, `output`, `error`,
+`iteration`, `last`, `item`, `index`, `signal`.
+"""
+
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+
+class Visible(Struct, frozen=True, kw_only=True):
+    """What an expression at some place of a definition may name; anything else is refused.
+
+    `input`, `metadata`, `run.*`, `now` and `prev` are visible everywhere; `steps` are the steps
+    from which this place can be reached; `names` are the site's own (`error`, `output`, ...).
+    """
+
+    steps: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+
+class Values(Protocol):
+    """Where an evaluation gets its variables from."""
+
+    def lookup(self, name: str) -> Any:
+        """The decoded JSON value (or, for `now` and `run.started_at`, an aware datetime) of a
+        qualified name that the expression was allowed to use."""
+        ...
+
+
+class Condition(Protocol):
+    """A compiled condition field."""
+
+    @property
+    def source(self) -> str:
+        """The expression as written."""
+        ...
+
+    @property
+    def references(self) -> frozenset[str]:
+        """Qualified names of the variables it uses."""
+        ...
+
+    def evaluate(self, values: Values) -> bool:
+        """The boolean. Raises ExpressionFailed, never returns anything but a bool."""
+        ...
+
+
+class Template(Protocol):
+    """A compiled JSON template."""
+
+    @property
+    def references(self) -> frozenset[str]:
+        """Qualified names of the variables it uses."""
+        ...
+
+    def render(self, values: Values) -> bytes:
+        """The value as JSON text. Raises ExpressionFailed."""
+        ...
+
+
+class ExpressionFailed(Exception):
+    """An expression could not be evaluated; becomes error type `ExpressionError`.
+
+    `field` is the path in the document (`steps.charge.when`), `position` a zero-based code point
+    offset in `expression`, or None.
+    """
+
+    def __init__(self, *, field: str, expression: str, position: int | None, reason: str) -> None:
+        self.field = field
+        self.expression = expression
+        self.position = position
+        self.reason = reason
+        at = "" if position is None else f" at {position}"
+        super().__init__(f"{field}: `{expression}`{at}: {reason}")
+
+
+class ExpressionRefused(Exception):
+    """An expression does not compile, names something invisible or breaks a static limit."""
+
+    def __init__(self, *, position: int | None, reason: str) -> None:
+        self.position = position
+        self.reason = reason
+        super().__init__(reason if position is None else f"at {position}: {reason}")

@@ -1,0 +1,17 @@
+"""The limits that the core enforces. The shell fills them from settings; defaults are WIRE's."""
+
+from msgspec import Struct
+
+
+class CoreLimits(Struct, frozen=True, kw_only=True):
+    """Sizes in bytes of JSON text, counts per run. Every one is a setting of the same name."""
+
+    payload_bytes_max: int = 256 * 1024
+    metadata_bytes_max: int = 64 * 1024
+    error_bytes_max: int = 16 * 1024
+    progress_bytes_max: int = 16 * 1024
+    dispatch_bytes_max: int = 768 * 1024
+    transitions_per_decision_max: int = 1_000
+    transitions_per_run_max: int = 1_000_000
+    signals_kept_max: int = 10_000
+    releases_in_a_row_max: int = 100

@@ -1,0 +1,193 @@
+"""The data of a run as the core sees it. Frozen; derive with `msgspec.structs.replace`.
+
+JSON values of users (`input`, `output`, `context`, ...) are UTF-8 JSON text as `bytes`; `None`
+means "there is none", which is not the same as the JSON value `null` (`b"null"`).
+Instants are aware datetimes in UTC with microseconds.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, field
+
+from towpath_engine.core.definition import Definition
+from towpath_engine.core.limits import CoreLimits
+from towpath_engine.core.states import RunStatus, StepKind, StepStatus, WaitReason
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """Why an attempt, a step or a run failed. The shape of `error` in expressions and answers.
+
+    `details` is JSON text; `attached` carries a second failure that must not hide the first (an
+    ExpressionError in `retry.when`).
+    """
+
+    type: str
+    message: str
+    retryable: bool = True
+    details: bytes | None = None
+    stack: str | None = None
+    step: str | None = None
+    attempt: int | None = None
+    attached: str | None = None
+
+
+class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What made a transition happen. Stored with it as JSON, shown in the history.
+
+    `type` is one of start, report, timer, signal, cancel, delivered, lost, engine.
+    """
+
+    type: str
+    kind: str | None = None
+    token: str | None = None
+    worker_id: str | None = None
+    message_id: str | None = None
+    by: str | None = None
+    reason: str | None = None
+    traceparent: str | None = None
+
+
+class KeptSignal(Struct, frozen=True, kw_only=True):
+    """A signal that the run has and no wait has consumed yet. `number` orders them, from 1."""
+
+    number: int
+    name: str
+    payload: bytes
+    message_id: str
+    sent_by: str | None
+    received_at: datetime
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One step of a run, as its current (or last) visit stands.
+
+    `attempt` counts from 1 within the current budget and is 0 before the first dispatch;
+    `iteration` counts from 0 within a visit; `visit` counts from 1. `token` is the fence of the
+    live attempt and None when there is no live attempt. `dispatch_no` counts how often the same
+    token was published. The four `*_deadline_at` and `wake_at` are the step's stored instants: the
+    earliest one is its timer.
+    """
+
+    path: str
+    kind: StepKind
+    status: StepStatus = StepStatus.PENDING
+    visit: int = 1
+    attempt: int = 0
+    iteration: int = 0
+    release_count: int = 0
+    token: str | None = None
+    dispatch_no: int = 0
+    queue: str | None = None
+    task: str | None = None
+    input: bytes | None = None
+    output: bytes | None = None
+    last_output: bytes | None = None
+    """Output of the last completed visit or iteration: what a loop's expressions see."""
+    error: Failure | None = None
+    last_error: Failure | None = None
+    """Error of the last failed attempt of the current budget; handed to the next attempt."""
+    progress: bytes | None = None
+    worker_id: str | None = None
+    waiting_for: WaitReason | None = None
+    signal: str | None = None
+    wake_at: datetime | None = None
+    ready_at: datetime | None = None
+    dispatched_at: datetime | None = None
+    started_at: datetime | None = None
+    settled_at: datetime | None = None
+    dispatch_deadline_at: datetime | None = None
+    attempt_deadline_at: datetime | None = None
+    heartbeat_deadline_at: datetime | None = None
+    step_deadline_at: datetime | None = None
+
+    @property
+    def due_at(self) -> datetime | None:
+        """The earliest instant at which something must happen to this step, or None."""
+        instants = (
+            self.wake_at,
+            self.dispatch_deadline_at,
+            self.attempt_deadline_at,
+            self.heartbeat_deadline_at,
+            self.step_deadline_at,
+        )
+        return min((at for at in instants if at is not None), default=None)
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One execution of a workflow version.
+
+    `version` counts the committed decisions and guards every write; `seq` is the number of the
+    last transition. `steps` holds the loaded steps by path: at least every open one, the one the
+    run came from (`last_step`), and those that the definition's expressions name. A step that has
+    no row yet is absent, which means `pending`.
+    """
+
+    id: str
+    workflow: str
+    workflow_version: int
+    definition: Definition
+    limits: CoreLimits
+    status: RunStatus = RunStatus.PENDING
+    version: int = 0
+    seq: int = 0
+    key: str | None = None
+    request_id: str | None = None
+    priority: int = 2
+    """0 critical, 1 high, 2 normal, 3 low: also the level in the dispatch subject."""
+    tags: tuple[str, ...] = ()
+    input: bytes = b"null"
+    context: bytes = b"{}"
+    metadata: bytes = b"{}"
+    output: bytes | None = None
+    error: Failure | None = None
+    triggered_by: str | None = None
+    traceparent: str | None = None
+    restarted_from: str | None = None
+    parent_run_id: str | None = None
+    cancelled_by: str | None = None
+    cancel_reason: str | None = None
+    created_at: datetime
+    start_at: datetime | None = None
+    """When a delayed run begins; None once it has begun."""
+    started_at: datetime | None = None
+    settled_at: datetime | None = None
+    deadline_at: datetime | None = None
+    last_at: datetime | None = None
+    """Instant of the last transition: `now` never goes back behind it."""
+    cursor: str | None = None
+    """Path of the step to enter next when a decision was split; else None."""
+    last_step: str | None = None
+    """Path of the step that settled last: the origin of the edge, `prev` in expressions."""
+    signal_count: int = 0
+    """Signals ever received: numbers the next one."""
+    steps: Mapping[str, Step] = field(default_factory=dict[str, Step])
+    kept: tuple[KeptSignal, ...] = ()
+    """Unconsumed signals in order of arrival."""
+
+    @property
+    def due_at(self) -> datetime | None:
+        """The run's own next instant: its delayed start, or its deadline."""
+        return self.start_at if self.start_at is not None else self.deadline_at
+
+
+class Transition(Struct, frozen=True, kw_only=True):
+    """One line of a run's history. (run, seq) is its identity; seq has no gaps, from 1.
+
+    `what` is `run-…` or `step-…` plus a past participle; `before` and `after` are statuses.
+    """
+
+    seq: int
+    at: datetime
+    what: str
+    step: str | None = None
+    before: str | None = None
+    after: str | None = None
+    attempt: int | None = None
+    iteration: int | None = None
+    visit: int | None = None
+    token: str | None = None
+    cause: Cause
+    data: dict[str, Any] | None = None
+    """Small facts for a reader (error type, chosen name, wake_at); JSON-able, never payloads."""

@@ -1,0 +1,79 @@
+"""The states of a run and of a step, and what each means (SEMANTICS, "Ends")."""
+
+from enum import StrEnum
+from typing import Final
+
+
+class RunStatus(StrEnum):
+    """Where a run stands. `SETTLED_RUN` lists the final ones."""
+
+    PENDING = "pending"
+    """Accepted, not begun: a start delay, or an operator's pause."""
+    RUNNING = "running"
+    """At least one step is being worked on."""
+    WAITING = "waiting"
+    """Every open step waits for a signal, an instant or a child; no worker is needed."""
+    COMPENSATING = "compensating"
+    """Completed steps are being undone; not settled, holds its key."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    COMPENSATED = "compensated"
+    COMPENSATION_FAILED = "compensation_failed"
+
+
+class StepStatus(StrEnum):
+    """Where a step stands within its current visit. `SETTLED_STEP` lists the final ones."""
+
+    PENDING = "pending"
+    """Not reached yet, or just being entered."""
+    READY = "ready"
+    """Its dispatch is wanted, but not written yet (window full, paused)."""
+    DISPATCHED = "dispatched"
+    """Its dispatch is in the outbox or the stream; no sign of a worker yet."""
+    RUNNING = "running"
+    """A worker reported the start, or the queue's consumer delivered the dispatch."""
+    WAITING = "waiting"
+    """It waits for an instant or a signal; `Step.waiting_for` says which."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    COMPENSATING = "compensating"
+    COMPENSATED = "compensated"
+    COMPENSATION_FAILED = "compensation_failed"
+
+
+class WaitReason(StrEnum):
+    """Why a step is `waiting`; stored, and shown by explain."""
+
+    DELAY = "delay"
+    SLEEP = "sleep"
+    SIGNAL = "signal"
+    BACKOFF = "backoff"
+    REPEAT = "repeat"
+    RELEASED = "released"
+
+
+class StepKind(StrEnum):
+    """The kinds of step that this version of the engine runs."""
+
+    TASK = "task"
+    WAIT = "wait"
+    SLEEP = "sleep"
+    CHOICE = "choice"
+    PASS = "pass"
+
+
+SETTLED_RUN: Final = frozenset({
+    RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TIMED_OUT,
+    RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED,
+})  # fmt: skip
+LIVE_RUN: Final = frozenset(RunStatus) - SETTLED_RUN
+
+SETTLED_STEP: Final = frozenset({
+    StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED,
+    StepStatus.COMPENSATED, StepStatus.COMPENSATION_FAILED,
+})  # fmt: skip
+OPEN_STEP: Final = frozenset(StepStatus) - SETTLED_STEP - {StepStatus.PENDING}

@@ -1,0 +1,405 @@
+"""The seam to storage: what the services ask of a store, whichever it is.
+
+Two implementations, held to one contract suite: `store.postgres.PostgresStore` and
+`store.memory.MemoryStore`. Everything is batch-shaped: the number of statements of a method does
+not depend on the number of items.
+
+The transaction of a batch runs its methods in this order, which is also the lock order:
+`claim_keys` / `find_keys` (keys by (workflow, key)), `lock_runs` (by id), `load_runs`, `save`.
+
+Errors: a method raises `StoreUnavailable` for lost connections, shutdown, resource shortage,
+serialization failures and deadlocks (retry the whole batch with backoff), and `StoreRejected` for
+a deterministic fault (constraint, data error): bisect the batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+from towpath_engine.core.definition import Definition
+from towpath_engine.core.model import KeptSignal, Run, Step, Transition
+
+
+class KeyClaim(Struct, frozen=True, kw_only=True):
+    """A start wants `key` and/or `request_id` of `workflow` for the new run `run_id`."""
+
+    run_id: str
+    workflow: str
+    key: str | None = None
+    request_id: str | None = None
+
+
+class KeyHolder(Struct, frozen=True, kw_only=True):
+    """Answer to a claim: `run_id` of whoever holds it. The claimer won iff it is its own id."""
+
+    run_id: str
+    by_request: bool = False
+    """True when an earlier start with the same request id decided (live or settled)."""
+
+
+class LockedRun(Struct, frozen=True, kw_only=True):
+    """A run row, locked for the transaction: enough to see whether a cached copy is current."""
+
+    run_id: str
+    version: int
+    workflow: str
+    workflow_version: int
+    last_step: str | None = None
+
+
+class LoadRequest(Struct, frozen=True, kw_only=True):
+    """Load this run with its open steps, its kept signals and the steps of these paths."""
+
+    run_id: str
+    definition: Definition
+    paths: frozenset[str]
+
+
+class StoredSignal(Struct, frozen=True, kw_only=True):
+    """A signal row to insert; `consumed_by` is the path of the wait that took it, or None."""
+
+    run_id: str
+    signal: KeptSignal
+    consumed_by: str | None = None
+
+
+class ConsumedSignal(Struct, frozen=True, kw_only=True):
+    """A stored signal that a wait has taken now."""
+
+    run_id: str
+    number: int
+    consumed_by: str
+
+
+class SignalId(Struct, frozen=True, kw_only=True):
+    """Identity for deduplication: per run and signal name for the life of the run."""
+
+    run_id: str
+    name: str
+    message_id: str
+
+
+class KeyedSignalId(Struct, frozen=True, kw_only=True):
+    """Identity of a signal by key, remembered for 7 days whichever run took it."""
+
+    workflow: str
+    key: str
+    name: str
+    message_id: str
+
+
+class ParkedSignal(Struct, frozen=True, kw_only=True):
+    """A signal for a run or key that does not exist yet. Exactly one of run_id, key is set."""
+
+    id: str
+    run_id: str | None = None
+    workflow: str | None = None
+    key: str | None = None
+    name: str
+    payload: bytes
+    message_id: str
+    sent_by: str | None = None
+    received_at: datetime
+    expires_at: datetime
+
+
+class OutboxRow(Struct, frozen=True, kw_only=True):
+    """A message to publish. `token` is set on dispatches, None on events.
+
+    `id` is a UUIDv7 made by the engine (so that the row needs no round trip), `level` is part of
+    the subject already and kept for the sweep. `body` is the message, `headers` its NATS headers.
+    """
+
+    id: str
+    run_id: str
+    token: str | None = None
+    subject: str
+    msg_id: str
+    headers: dict[str, str]
+    body: bytes
+    publish_after: datetime
+    """The sweep leaves the row alone before this instant (its writer publishes it first)."""
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """The log lines of one report: `lines` is a JSON array as text."""
+
+    run_id: str
+    path: str
+    attempt: int
+    token: str
+    at: datetime
+    lines: bytes
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """A message that could not be decoded, placed or applied, kept for a person."""
+
+    id: str
+    at: datetime
+    reason: str
+    """A code of the closed list in towpath_protocol.errors."""
+    message: str
+    subject: str
+    headers: dict[str, str]
+    body: bytes
+    run_id: str | None = None
+    step: str | None = None
+
+
+class DueTimer(Struct, frozen=True, kw_only=True):
+    """A stored instant: `path` None is the run's own."""
+
+    run_id: str
+    path: str | None
+    due_at: datetime
+    preemptible: bool
+    """True when a report or signal could still make it void (see SEMANTICS, ruling 9)."""
+
+
+class OpenDispatch(Struct, frozen=True, kw_only=True):
+    """A step that is dispatched, or running without a worker that said so."""
+
+    run_id: str
+    path: str
+    token: str
+    queue: str
+    level: int
+    dispatched_at: datetime
+    status: str
+    in_outbox: bool
+
+
+class StreamEpoch(Struct, frozen=True, kw_only=True):
+    """What was last seen of a stream. A changed `created` or a lower `last_seq`: data was lost."""
+
+    stream: str
+    created: str
+    last_seq: int
+
+
+class SavedRun(Struct, frozen=True, kw_only=True):
+    """A run to write. `expected_version` None inserts it, else the row must still have it."""
+
+    run: Run
+    expected_version: int | None
+    steps: Sequence[Step] = ()
+    transitions: Sequence[Transition] = ()
+    signals: Sequence[StoredSignal] = ()
+    consumed: Sequence[ConsumedSignal] = ()
+    outbox: Sequence[OutboxRow] = ()
+    revoked: Sequence[str] = ()
+    """Tokens whose outbox rows must go."""
+    logs: Sequence[LogLine] = ()
+
+
+class BatchWrite(Struct, frozen=True, kw_only=True):
+    """Everything a transaction writes. Steps carry their timers: the store derives the rows."""
+
+    runs: Sequence[SavedRun] = ()
+    published: Sequence[str] = ()
+    """Outbox ids whose publication is confirmed: delete them."""
+    keyed_signals: Sequence[tuple[KeyedSignalId, str]] = ()
+    """Remember (identity, run_id of the run that took it)."""
+    parked: Sequence[ParkedSignal] = ()
+    unparked: Sequence[str] = ()
+    """Ids of parked signals that were taken or have become dead letters."""
+    dead_letters: Sequence[DeadLetter] = ()
+
+
+class StoreTransaction(Protocol):
+    """One open transaction. See the module for the order of calls."""
+
+    async def claim_keys(self, claims: Sequence[KeyClaim]) -> list[KeyHolder]:
+        """Claim keys and request ids; answers in order. Repeats within `claims` lose too."""
+        ...
+
+    async def find_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """(workflow, key) -> run id of the live run that holds it; absent when none does."""
+        ...
+
+    async def lock_runs(self, run_ids: Sequence[str]) -> dict[str, LockedRun]:
+        """Lock the rows in id order; unknown ids are absent."""
+        ...
+
+    async def load_runs(self, requests: Sequence[LoadRequest]) -> dict[str, Run]:
+        """Load whole runs (`limits` is the store's configured CoreLimits)."""
+        ...
+
+    async def known_signals(self, ids: Sequence[SignalId]) -> set[SignalId]:
+        """Those of `ids` that the run already has, consumed or not."""
+        ...
+
+    async def known_keyed_signals(self, ids: Sequence[KeyedSignalId]) -> set[KeyedSignalId]:
+        """Those of `ids` that were taken within the last 7 days."""
+        ...
+
+    async def take_parked(
+        self, run_ids: Sequence[str], keys: Sequence[tuple[str, str]]
+    ) -> list[ParkedSignal]:
+        """Delete and return what is parked for these runs and (workflow, key) pairs, by arrival."""
+        ...
+
+    async def save(self, batch: BatchWrite) -> set[str]:
+        """Write the batch; returns the ids of the runs whose version matched (and were written).
+
+        Runs that settle free their key here. Rows of a run that did not match are not written.
+        """
+        ...
+
+    async def steps_state(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Step]]:
+        """All step rows of these runs in order of path, without inputs and outputs."""
+        ...
+
+
+class WorkflowVersion(Struct, frozen=True, kw_only=True):
+    """An immutable deployed version. `document` is the normalised JSON text."""
+
+    workflow: str
+    version: int
+    fingerprint: str
+    document: bytes
+    created_at: datetime
+
+
+class RunPage(Struct, frozen=True, kw_only=True):
+    """A page of runs, newest first, without their steps, and the cursor of the next page."""
+
+    runs: Sequence[Run]
+    next_cursor: str | None
+
+
+class RunFilter(Struct, frozen=True, kw_only=True):
+    """Filters of run.list; None matches all. Instants bound `created_at`, [from, to)."""
+
+    workflow: str | None = None
+    status: str | None = None
+    key: str | None = None
+    tag: str | None = None
+    created_from: datetime | None = None
+    created_to: datetime | None = None
+
+
+class Store(Protocol):
+    """Storage as a whole. Reads outside `transaction()` see committed data only."""
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        """Open a transaction; commits on a clean exit, rolls back on an exception."""
+        ...
+
+    async def now(self) -> datetime:
+        """The one clock (Postgres')."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...
+
+    async def deploy_workflow(
+        self, workflow: str, fingerprint: str, document: bytes
+    ) -> tuple[WorkflowVersion, bool]:
+        """Store a version unless the newest... any version has this fingerprint; (it, created)."""
+        ...
+
+    async def get_workflow(self, workflow: str, version: int | None) -> WorkflowVersion | None:
+        """The version, or the newest when `version` is None."""
+        ...
+
+    async def list_workflows(self) -> list[WorkflowVersion]:
+        """The newest version of every workflow, by name."""
+        ...
+
+    async def list_queues(self) -> list[str]:
+        """Every queue that a deployed version or a worker named, by name."""
+        ...
+
+    async def add_queues(self, queues: Sequence[str]) -> None:
+        """Remember queues (idempotent)."""
+        ...
+
+    async def get_run(self, run_id: str) -> Run | None:
+        """The run row alone (steps empty, definition of its version)."""
+        ...
+
+    async def get_key(self, workflow: str, key: str) -> str | None:
+        """Run id of the live run with this key, else of the newest settled one, else None."""
+        ...
+
+    async def get_steps(self, run_id: str, after_path: str | None, limit: int) -> list[Step]:
+        """Step rows in order of path, after the cursor."""
+        ...
+
+    async def get_step(self, run_id: str, path: str) -> Step | None:
+        """One step row."""
+        ...
+
+    async def list_runs(self, where: RunFilter, cursor: str | None, limit: int) -> RunPage:
+        """Runs newest first. Raises ValueError for a malformed cursor."""
+        ...
+
+    async def get_history(self, run_id: str, after_seq: int, limit: int) -> list[Transition]:
+        """Transitions with seq > after_seq, in order."""
+        ...
+
+    async def get_logs(
+        self, run_id: str, path: str | None, after: int, limit: int
+    ) -> list[tuple[int, LogLine]]:
+        """(row number, log lines) of attempts, in order of arrival, row number > after."""
+        ...
+
+    async def list_dead_letters(
+        self, cursor: str | None, limit: int
+    ) -> tuple[list[DeadLetter], str | None]:
+        """Newest first, with the cursor of the next page."""
+        ...
+
+    async def due_timers(self, before: datetime, limit: int) -> list[DueTimer]:
+        """Timers with due_at <= before, the earliest first."""
+        ...
+
+    async def due_outbox(self, before: datetime, limit: int) -> list[OutboxRow]:
+        """Rows to publish again: publish_after <= before and, for dispatches, the token is the
+        step's current one and the step is dispatched. Rows of dead tokens are deleted. The
+        returned rows' publish_after is moved on by a few seconds, so two sweeps do not collide."""
+        ...
+
+    async def delete_outbox(self, ids: Sequence[str]) -> None:
+        """Delete confirmed rows when no batch comes along to do it."""
+        ...
+
+    async def open_dispatches(
+        self, older_than: datetime, after: tuple[str, str] | None, limit: int
+    ) -> list[OpenDispatch]:
+        """Open dispatches with dispatched_at < older_than, by (run_id, path) after the cursor."""
+        ...
+
+    async def find_token(self, run_id: str, token: str) -> OpenDispatch | None:
+        """The open dispatch with this token, or None."""
+        ...
+
+    async def current_tokens(self, tokens: Sequence[tuple[str, str]]) -> set[str]:
+        """Of these (run_id, token) pairs, the tokens that are live."""
+        ...
+
+    async def due_parked(self, limit: int) -> list[ParkedSignal]:
+        """Parked signals whose run or key exists now, or which have expired, oldest first."""
+        ...
+
+    async def count_open_runs(self) -> dict[str, int]:
+        """Status -> number of runs that are not settled."""
+        ...
+
+    async def count_runs_without_reason(self) -> int:
+        """Runs not settled that have no open dispatch, timer, awaited signal or outbox row."""
+        ...
+
+    async def get_epoch(self, stream: str) -> StreamEpoch | None:
+        """What was last stored for this stream."""
+        ...
+
+    async def put_epoch(self, epoch: StreamEpoch) -> None:
+        """Remember it."""
+        ...

@@ -1,0 +1,1 @@
+"""Messages, subjects, limits and codec of the Towpath protocol, version 1."""

@@ -1,0 +1,1 @@
+"""The Python worker SDK and client of Towpath."""
