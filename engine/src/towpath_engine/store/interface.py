@@ -221,6 +221,11 @@ class StoreTransaction(Protocol):
         """(workflow, key) -> run id of the live run that holds it; absent when none does."""
         ...
 
+    async def newest_versions(self, workflows: Sequence[str]) -> dict[str, int]:
+        """Workflow -> number of its newest version; unknown workflows are absent. A start reads
+        it inside its transaction, so that a deploy that was answered before is never missed."""
+        ...
+
     async def lock_runs(self, run_ids: Sequence[str]) -> dict[str, LockedRun]:
         """Lock the rows in id order; unknown ids are absent."""
         ...
@@ -322,6 +327,10 @@ class Store(Protocol):
 
     async def get_run(self, run_id: str) -> Run | None:
         """The run row alone (steps empty, definition of its version)."""
+        ...
+
+    async def run_statuses(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Status of each run that exists: one statement for any number of long polls."""
         ...
 
     async def get_key(self, workflow: str, key: str) -> str | None:
