@@ -1,0 +1,72 @@
+"""Logging: structlog's events and the standard library's records leave as one kind of line.
+
+An event is a past-tense fact in snake_case (`step_dispatched`) with the glossary's keys
+(`run_id step attempt worker_id queue`); it is never a sentence, so that it can be counted.
+"""
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.typing import Processor
+
+from towpath_engine.settings import LogFormat, LogLevel
+
+# Libraries say at INFO what is our business only when it goes wrong.
+_QUIET_LIBRARIES = ("nats", "asyncpg", "asyncio")
+
+
+def configure_logs(
+    *, level: LogLevel = "info", log_format: LogFormat = "json", stream: TextIO | None = None
+) -> None:
+    """Send every log line of this process to `stream` (stderr), as JSON or readable text.
+
+    May be called again: the last call decides.
+    """
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    out = stream or sys.stderr
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_renderers(log_format, colors=out.isatty()),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in _QUIET_LIBRARIES:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    logging.captureWarnings(capture=True)
+
+
+def _renderers(log_format: LogFormat, *, colors: bool) -> list[Processor]:
+    match log_format:
+        case "json":
+            return [
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(sort_keys=False, ensure_ascii=False),
+            ]
+        case "console":
+            return [structlog.dev.ConsoleRenderer(colors=colors)]
