@@ -113,6 +113,8 @@ class StepDef(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """The most visits; over it the step fails with VisitLimit."""
     following: str | None = None
+    index: int = 0
+    """Its place in the document, from 0: its bit in `Run.reached`."""
 
     @property
     def successor(self) -> str | None:
@@ -126,8 +128,8 @@ class Definition(Struct, frozen=True, kw_only=True, eq=False):
     """One immutable version of a workflow.
 
     `document` is the normalised JSON text that was deployed; `fingerprint` its SHA-256 in hex.
-    `referenced` are the steps that any expression names: the store loads them with a run, so that
-    an event costs the same however many steps have run.
+    `referenced` are the steps that any expression names and those that can be visited again: the
+    store loads them with a run, so that an event costs the same however many steps have run.
     """
 
     workflow: str

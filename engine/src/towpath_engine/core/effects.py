@@ -22,11 +22,16 @@ class DispatchStep(Struct, frozen=True, kw_only=True):
 
 
 class RevokeToken(Struct, frozen=True, kw_only=True):
-    """The token is dead: delete its outbox rows, and purge its subject in the background."""
+    """The token is dead: delete its outbox rows and, with `purge`, its subject in the background.
+
+    `purge` is false when a report of this very token ended the attempt: its worker acknowledges
+    the dispatch, so there is nothing to purge.
+    """
 
     queue: str
     level: int
     token: str
+    purge: bool = True
 
 
 class CancelAttempt(Struct, frozen=True, kw_only=True):

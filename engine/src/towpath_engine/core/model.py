@@ -47,6 +47,8 @@ class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str | None = None
     reason: str | None = None
     traceparent: str | None = None
+    seed: str | None = None
+    """The event's seed, on the first transition of its decision: so that a history replays."""
 
 
 class KeptSignal(Struct, frozen=True, kw_only=True):
@@ -120,8 +122,8 @@ class Run(Struct, frozen=True, kw_only=True):
 
     `version` counts the committed decisions and guards every write; `seq` is the number of the
     last transition. `steps` holds the loaded steps by path: at least every open one, the one the
-    run came from (`last_step`), and those that the definition's expressions name. A step that has
-    no row yet is absent, which means `pending`.
+    run came from (`last_step`), and those of `Definition.referenced`. A step that has no row yet is
+    absent, which means `pending`; a settled step that none of these names may be absent, too.
     """
 
     id: str
@@ -162,13 +164,20 @@ class Run(Struct, frozen=True, kw_only=True):
     """Path of the step that settled last: the origin of the edge, `prev` in expressions."""
     signal_count: int = 0
     """Signals ever received: numbers the next one."""
+    reached: bytes = b""
+    """Which steps of the definition were ever entered: bit `StepDef.index`, lowest bit first. It
+    is stored with the run, because a run is loaded without most of its settled steps, and those
+    never reached must be known when it settles."""
     steps: Mapping[str, Step] = field(default_factory=dict[str, Step])
     kept: tuple[KeptSignal, ...] = ()
     """Unconsumed signals in order of arrival."""
 
     @property
     def due_at(self) -> datetime | None:
-        """The run's own next instant: its delayed start, or its deadline."""
+        """The run's own next instant: at once when a decision was split (so that a sweep goes on
+        with it after a crash), else its delayed start, or its deadline."""
+        if self.cursor is not None:
+            return self.last_at
         return self.start_at if self.start_at is not None else self.deadline_at
 
 
