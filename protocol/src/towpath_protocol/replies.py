@@ -1,0 +1,270 @@
+"""Replies of the API (PROTOCOL.md, "API"): what `P.api.<group>.<verb>` answers.
+
+User values (`input`, `output`, `details`) are `Raw` JSON text. Instants are RFC 3339 texts in UTC
+with microseconds. Which reply belongs to which request: `towpath_protocol.requests.VERBS`.
+"""
+
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from towpath_protocol.errors import ErrorInfo
+from towpath_protocol.priorities import Priority
+
+
+class DeployedWorkflow(Struct, frozen=True, kw_only=True):
+    """Reply: the version that has this content. `created` False: it was there already (or a dry
+    run, whose `version` is the one it would get)."""
+
+    workflow: str
+    version: int
+    fingerprint: str
+    created: bool
+
+
+class WorkflowSummary(Struct, frozen=True, kw_only=True):
+    """One version of a workflow."""
+
+    workflow: str
+    version: int
+    fingerprint: str
+    created_at: str
+
+
+class WorkflowList(Struct, frozen=True, kw_only=True):
+    """Reply of workflow.list, by name."""
+
+    workflows: tuple[WorkflowSummary, ...]
+
+
+class WorkflowView(Struct, frozen=True, kw_only=True):
+    """Reply of workflow.get."""
+
+    workflow: str
+    version: int
+    fingerprint: str
+    created_at: str
+    definition: Raw
+
+
+class StartedRun(Struct, frozen=True, kw_only=True):
+    """Reply of run.start. `deduplicated`: the run was there before."""
+
+    run_id: str
+    deduplicated: bool
+
+
+class StartResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One answer of run.start-many: `run_id` and `deduplicated`, or `error`."""
+
+    run_id: str | None = None
+    deduplicated: bool | None = None
+    error: ErrorInfo | None = None
+
+
+class StartManyResults(Struct, frozen=True, kw_only=True):
+    """Reply of run.start-many, in the order of the items."""
+
+    results: tuple[StartResult, ...]
+
+
+class SignalledRun(Struct, frozen=True, kw_only=True):
+    """Reply of run.signal. `deduplicated`: the message id was seen before, nothing changed."""
+
+    run_id: str
+    deduplicated: bool
+
+
+class SignalledStart(Struct, frozen=True, kw_only=True):
+    """Reply of run.signal-with-start: whether the run, and whether the signal, was there before."""
+
+    run_id: str
+    deduplicated: bool
+    signal_deduplicated: bool
+
+
+class CancelledRun(Struct, frozen=True, kw_only=True):
+    """Reply of run.cancel: where the run stands now."""
+
+    run_id: str
+    status: str
+
+
+class ErrorView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a step or run failed. `attached` is a second failure that must not hide the first."""
+
+    type: str
+    message: str
+    retryable: bool | UnsetType = UNSET
+    details: Raw | None = None
+    stack: str | None = None
+    step: str | None = None
+    attempt: int | None = None
+    attached: str | None = None
+
+
+class StepView(Struct, frozen=True, kw_only=True):
+    """A step of run.get. An output over 64 KiB is left out: `output_omitted` then says its size
+    in bytes, and run.output has it."""
+
+    step: str
+    kind: str
+    status: str
+    attempt: int
+    iteration: int
+    output: Raw | None = None
+    error: ErrorView | None = None
+    worker_id: str | None = None
+    started_at: str | None = None
+    settled_at: str | None = None
+    wake_at: str | None = None
+    output_omitted: int | UnsetType = UNSET
+
+
+class RunView(Struct, frozen=True, kw_only=True):
+    """Reply of run.get: the run with a page of at most 200 steps, in order of path.
+
+    As for steps, an `input` or `output` too large for one message is null here, with its size in
+    bytes in `input_omitted` or `output_omitted`.
+    """
+
+    run_id: str
+    workflow: str
+    version: int
+    key: str | None
+    status: str
+    compensation: str | None = None
+    input: Raw
+    output: Raw | None
+    error: ErrorView | None
+    priority: Priority
+    tags: tuple[str, ...]
+    context: Raw
+    metadata: Raw
+    created_at: str
+    started_at: str | None
+    settled_at: str | None
+    deadline_at: str | None
+    parent_run_id: str | None = None
+    restarted_from: str | None = None
+    triggered_by: str | None = None
+    steps: tuple[StepView, ...]
+    steps_cursor: str | None
+    input_omitted: int | UnsetType = UNSET
+    output_omitted: int | UnsetType = UNSET
+
+
+class OutputPiece(Struct, frozen=True, kw_only=True):
+    """Reply of run.output. The `text`s of all pieces, joined, are the JSON text of the output.
+
+    `size` is its length in bytes of UTF-8; `next_offset` is None after the last piece. Without
+    an output `text` is None and `size` 0.
+    """
+
+    run_id: str
+    step: str | None
+    offset: int
+    size: int
+    text: str | None
+    next_offset: int | None
+
+
+class RunResult(Struct, frozen=True, kw_only=True):
+    """Reply of run.result. Not `settled`: ask again. `output` only when completed."""
+
+    run_id: str
+    status: str
+    settled: bool
+    output: Raw | None = None
+    error: ErrorView | None = None
+    output_omitted: int | UnsetType = UNSET
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """A line of run.list: a run without its values and steps."""
+
+    run_id: str
+    workflow: str
+    version: int
+    key: str | None
+    status: str
+    error: ErrorView | None
+    priority: Priority
+    tags: tuple[str, ...]
+    created_at: str
+    started_at: str | None
+    settled_at: str | None
+
+
+class RunList(Struct, frozen=True, kw_only=True):
+    """Reply of run.list; `next_cursor` is None on the last page."""
+
+    runs: tuple[RunSummary, ...]
+    next_cursor: str | None
+
+
+class TransitionView(Struct, frozen=True, kw_only=True):
+    """One transition. `cause` is an object that says what made it happen (`type`, and who,
+    which token, which message); `data` holds small facts for a reader."""
+
+    seq: int
+    at: str
+    what: str
+    step: str | None
+    from_: str | None = field(name="from")
+    to: str | None
+    attempt: int | None
+    iteration: int | None
+    visit: int | None
+    token: str | None
+    cause: Raw
+    data: Raw | None = None
+
+
+class RunHistory(Struct, frozen=True, kw_only=True):
+    """Reply of run.history. `next_after_seq` is None when there is no more for now."""
+
+    transitions: tuple[TransitionView, ...]
+    next_after_seq: int | None
+
+
+class LogBatch(Struct, frozen=True, kw_only=True):
+    """The lines of one report; `lines` is an array of `{at, level, message, fields}`."""
+
+    number: int
+    step: str
+    attempt: int
+    token: str
+    at: str
+    lines: Raw
+
+
+class RunLogs(Struct, frozen=True, kw_only=True):
+    """Reply of run.logs; `next_after` is None when there is no more for now."""
+
+    logs: tuple[LogBatch, ...]
+    next_after: int | None
+
+
+class DeadLetterView(Struct, frozen=True, kw_only=True):
+    """A message that could not be decoded, placed or applied.
+
+    `reason` is an error code; `body` is base64 of at most its first 2 KiB, `body_bytes` its whole
+    length.
+    """
+
+    id: str
+    at: str
+    reason: str
+    message: str
+    subject: str
+    headers: dict[str, str]
+    body: bytes
+    body_bytes: int
+    run_id: str | None
+    step: str | None
+
+
+class DeadLetterList(Struct, frozen=True, kw_only=True):
+    """Reply of dead-letter.list."""
+
+    dead_letters: tuple[DeadLetterView, ...]
+    next_cursor: str | None

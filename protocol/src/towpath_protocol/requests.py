@@ -1,0 +1,297 @@
+"""Requests to `P.api.<group>.<verb>` (PROTOCOL.md, "API"), and the table of all verbs.
+
+User values (`input`, `payload`) are `Raw` JSON text, an absent one is null. Instants are RFC 3339
+texts. A request checks itself when it is built or decoded: a contradiction raises ProtocolError
+naming the field.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Final
+
+from msgspec import Meta, Raw, Struct, field
+
+from towpath_protocol import replies
+from towpath_protocol.errors import ErrorCode, ProtocolError
+from towpath_protocol.failures import DurationMs
+from towpath_protocol.ids import Name, RunIdText, check_key
+from towpath_protocol.priorities import Priority
+from towpath_protocol.times import parse_instant
+
+TAGS_MAX = 32
+TAG_LENGTH_MAX = 128
+PAGE_MAX = 1_000
+WAIT_MS_MAX = 30_000
+
+Tag = Annotated[str, Meta(min_length=1, max_length=TAG_LENGTH_MAX)]
+Tags = Annotated[tuple[Tag, ...], Meta(max_length=TAGS_MAX)]
+PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
+Text = Annotated[str, Meta(max_length=512)]
+"""Free text of a person or program: who, why, an id of theirs."""
+MessageId = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+def null() -> Raw:
+    """The JSON value null, the default of every user value."""
+    return Raw(b"null")
+
+
+def _refuse(message: str, name: str, fix: str = "") -> ProtocolError:
+    return ProtocolError(ErrorCode.MALFORMED, message, field=name, fix=fix)
+
+
+def _check_target(run_id: str | None, workflow: str | None, key: str | None) -> None:
+    if (run_id is None) == (workflow is None) or (workflow is None) != (key is None):
+        raise _refuse("says not which run", "run_id", "give run_id, or workflow and key")
+    if key is not None:
+        check_key(key)
+
+
+class OnConflict(StrEnum):
+    """What a start does when a live run holds its key."""
+
+    EXISTING = "existing"
+    """Answer with that run, `deduplicated: true` (the default)."""
+    REJECT = "reject"
+    """409 `key_conflict`."""
+    REPLACE = "replace"
+    """Cancel that run, without compensation, in the same transaction."""
+
+
+class DeployWorkflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """workflow.deploy. `definition` is the document, a JSON object."""
+
+    definition: Raw
+    dry_run: bool = False
+
+
+class ListWorkflows(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """workflow.list: the newest version of every workflow."""
+
+
+class GetWorkflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """workflow.get; `version` None: the newest."""
+
+    workflow: Name
+    version: Annotated[int, Meta(ge=1)] | None = None
+
+
+class StartRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """run.start. `delay_ms` or `at` delays the beginning; `context` is a JSON object."""
+
+    workflow: Name
+    input: Raw = field(default_factory=null)
+    key: str | None = None
+    version: Annotated[int, Meta(ge=1)] | None = None
+    delay_ms: DurationMs | None = None
+    at: str | None = None
+    priority: Priority | None = None
+    tags: Tags | None = None
+    context: Raw | None = None
+    on_conflict: OnConflict = OnConflict.EXISTING
+    request_id: MessageId | None = None
+    triggered_by: Text | None = None
+
+    def __post_init__(self) -> None:
+        _check_start(self.key, self.delay_ms, self.at)
+
+
+def _check_start(key: str | None, delay_ms: int | None, at: str | None) -> None:
+    if key is not None:
+        check_key(key)
+    if delay_ms is not None and at is not None:
+        raise _refuse("contradicts delay_ms", "at", "give one of the two")
+    if at is not None:
+        parse_instant(at)
+
+
+class StartMany(Struct, frozen=True, kw_only=True):
+    """run.start-many, as a client writes it: up to 10,000 items in one message."""
+
+    items: tuple[StartRun, ...]
+
+
+class StartManyItems(Struct, frozen=True, kw_only=True):
+    """run.start-many, as the engine reads it: a bad item spoils only itself.
+
+    Decode each item as StartRun; its error's field is then below `items[n]`.
+    """
+
+    items: tuple[Raw, ...]
+
+
+class SignalRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """run.signal, to `run_id` or to the live run of (`workflow`, `key`)."""
+
+    run_id: RunIdText | None = None
+    workflow: Name | None = None
+    key: str | None = None
+    signal: Name
+    payload: Raw = field(default_factory=null)
+    message_id: MessageId | None = None
+    sent_by: Text | None = None
+
+    def __post_init__(self) -> None:
+        _check_target(self.run_id, self.workflow, self.key)
+
+
+class SignalWithStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """run.signal-with-start: start unless the key has a live run, and signal it, atomically."""
+
+    workflow: Name
+    input: Raw = field(default_factory=null)
+    key: str
+    version: Annotated[int, Meta(ge=1)] | None = None
+    delay_ms: DurationMs | None = None
+    at: str | None = None
+    priority: Priority | None = None
+    tags: Tags | None = None
+    context: Raw | None = None
+    request_id: MessageId | None = None
+    triggered_by: Text | None = None
+    signal: Name
+    payload: Raw = field(default_factory=null)
+    message_id: MessageId | None = None
+    sent_by: Text | None = None
+
+    def __post_init__(self) -> None:
+        _check_start(self.key, self.delay_ms, self.at)
+
+
+class CancelRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """run.cancel, of `run_id` or of the live run of (`workflow`, `key`).
+
+    `compensate` None: as the workflow's `on_failure` says.
+    """
+
+    run_id: RunIdText | None = None
+    workflow: Name | None = None
+    key: str | None = None
+    compensate: bool | None = None
+    by: Text | None = None
+    reason: Text | None = None
+
+    def __post_init__(self) -> None:
+        _check_target(self.run_id, self.workflow, self.key)
+
+
+class GetRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """run.get. `steps` False leaves them out; `steps_cursor` of the last page gets the next."""
+
+    run_id: RunIdText
+    steps: bool = True
+    steps_cursor: Annotated[str, Meta(max_length=1_024)] | None = None
+
+
+class GetOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """run.output: the output of the run, or of a step, in pieces. `offset` counts bytes."""
+
+    run_id: RunIdText
+    step: Annotated[str, Meta(max_length=1_024)] | None = None
+    offset: Annotated[int, Meta(ge=0)] = 0
+
+
+class GetResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """run.result: wait up to `wait_ms` for the run to settle."""
+
+    run_id: RunIdText
+    wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] = 0
+
+
+class ListRuns(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """run.list, newest first. `from` and `to` bound `created_at`, the latter exclusive."""
+
+    workflow: Name | None = None
+    status: str | None = None
+    key: str | None = None
+    tag: Tag | None = None
+    from_: str | None = field(default=None, name="from")
+    to: str | None = None
+    cursor: Annotated[str, Meta(max_length=1_024)] | None = None
+    limit: PageLimit = 100
+
+    def __post_init__(self) -> None:
+        if self.from_ is not None:
+            parse_instant(self.from_, "from")
+        if self.to is not None:
+            parse_instant(self.to, "to")
+        if self.key is not None:
+            check_key(self.key)
+
+
+class GetHistory(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """run.history: transitions with `seq` above `after_seq`, in order."""
+
+    run_id: RunIdText
+    after_seq: Annotated[int, Meta(ge=0)] = 0
+    limit: PageLimit = 200
+
+
+class GetLogs(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """run.logs: log lines of attempts in order of arrival, of one step or of all."""
+
+    run_id: RunIdText
+    step: Annotated[str, Meta(max_length=1_024)] | None = None
+    after: Annotated[int, Meta(ge=0)] = 0
+    limit: PageLimit = 100
+
+
+class ListDeadLetters(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """dead-letter.list, newest first."""
+
+    cursor: Annotated[str, Meta(max_length=1_024)] | None = None
+    limit: PageLimit = 100
+
+
+class Verb(Struct, frozen=True, kw_only=True):
+    """A verb. Without `request` it is named by the protocol but not built: 422 `not_yet`."""
+
+    request: type[Struct] | None = None
+    reply: type[Struct] | None = None
+
+    @property
+    def built(self) -> bool:
+        """Whether this version answers it."""
+        return self.request is not None
+
+
+_NOT_YET: Final = Verb()
+
+VERBS: Final[Mapping[str, Verb]] = {
+    "workflow.deploy": Verb(request=DeployWorkflow, reply=replies.DeployedWorkflow),
+    "workflow.list": Verb(request=ListWorkflows, reply=replies.WorkflowList),
+    "workflow.get": Verb(request=GetWorkflow, reply=replies.WorkflowView),
+    "workflow.pause": _NOT_YET,
+    "workflow.resume": _NOT_YET,
+    "run.start": Verb(request=StartRun, reply=replies.StartedRun),
+    "run.start-many": Verb(request=StartMany, reply=replies.StartManyResults),
+    "run.signal": Verb(request=SignalRun, reply=replies.SignalledRun),
+    "run.signal-with-start": Verb(request=SignalWithStart, reply=replies.SignalledStart),
+    "run.cancel": Verb(request=CancelRun, reply=replies.CancelledRun),
+    "run.get": Verb(request=GetRun, reply=replies.RunView),
+    "run.output": Verb(request=GetOutput, reply=replies.OutputPiece),
+    "run.result": Verb(request=GetResult, reply=replies.RunResult),
+    "run.list": Verb(request=ListRuns, reply=replies.RunList),
+    "run.history": Verb(request=GetHistory, reply=replies.RunHistory),
+    "run.logs": Verb(request=GetLogs, reply=replies.RunLogs),
+    "run.explain": _NOT_YET,
+    "run.retry": _NOT_YET,
+    "run.restart": _NOT_YET,
+    "run.redrive": _NOT_YET,
+    "run.pause": _NOT_YET,
+    "run.resume": _NOT_YET,
+    "schedule.put": _NOT_YET,
+    "schedule.list": _NOT_YET,
+    "schedule.pause": _NOT_YET,
+    "schedule.resume": _NOT_YET,
+    "schedule.trigger": _NOT_YET,
+    "schedule.delete": _NOT_YET,
+    "queue.list": _NOT_YET,
+    "queue.pause": _NOT_YET,
+    "queue.resume": _NOT_YET,
+    "worker.list": _NOT_YET,
+    "dead-letter.list": Verb(request=ListDeadLetters, reply=replies.DeadLetterList),
+    "dead-letter.discard": _NOT_YET,
+    "dead-letter.replay": _NOT_YET,
+}
+"""Verb → what it takes and answers. A verb that is not here is answered 404 `unknown_verb`."""
