@@ -15,3 +15,8 @@ class CoreLimits(Struct, frozen=True, kw_only=True):
     transitions_per_run_max: int = 1_000_000
     signals_kept_max: int = 10_000
     releases_in_a_row_max: int = 100
+    events_per_report_max: int = 100
+    """Custom events of one report; with more the attempt fails."""
+    reply: str = "towpath.in"
+    """No limit, but the one other setting that `decide` needs: the `reply` of every dispatch,
+    `<prefix>.in`."""

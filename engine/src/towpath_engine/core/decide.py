@@ -1,0 +1,220 @@
+"""`decide`: what an event does to a run. The one entry point of the core.
+
+A function of its arguments alone: no I/O, no clock, no chance but the event's seed. Every other
+module of this package is a part of it; the shell around it loads a run, calls it, and writes what
+it returns in one transaction.
+"""
+
+from datetime import datetime
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from towpath_engine.core import failures
+from towpath_engine.core.attempts import fail_attempt, start_clock
+from towpath_engine.core.changes import Changes
+from towpath_engine.core.dispatching import attempt_end, redispatch
+from towpath_engine.core.effects import Decision, KeepSignal, Verdict
+from towpath_engine.core.entering import advance, take_signal
+from towpath_engine.core.events import (
+    AttemptLost,
+    CancelRequested,
+    DecisionContinued,
+    DispatchDelivered,
+    DispatchVanished,
+    Event,
+    ReportReceived,
+    RunBegun,
+    SignalReceived,
+    TimerDue,
+)
+from towpath_engine.core.instants import earliest
+from towpath_engine.core.model import Failure, Run, Step
+from towpath_engine.core.reports import apply_report
+from towpath_engine.core.settling import fail_run, settle_run
+from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus, WaitReason
+from towpath_engine.core.timers import begin_run, continue_run, run_due, step_due
+from towpath_engine.core.transitions import RunChange
+from towpath_protocol.errors import ErrorCode
+from towpath_protocol.times import format_instant
+
+
+def decide(run: Run, event: Event, now: datetime) -> Decision:
+    """The outcome of `event` at the instant `now` (aware, UTC).
+
+    With any verdict but APPLIED the decision holds the very run that was passed in, and nothing
+    else. `version` grows by one with every decision that changes the run. Raises
+    IllegalTransition or StepNotLoaded for a bug, never for anything that a message may say.
+    """
+    if run.status in SETTLED_RUN:
+        return _after_the_end(run, event)
+    changes = Changes(run, seed=event.seed, cause=event.cause, now=now)
+    outcome = _apply(changes, event)
+    if isinstance(outcome, Decision):
+        return outcome
+    if outcome is not Verdict.APPLIED:
+        return Decision(run=run, verdict=outcome)
+    _check_size(changes)
+    _settle_waiting(changes)
+    return changes.decision()
+
+
+def step_of_token(run: Run, token: str) -> Step | None:
+    """The open step whose live attempt has this token; None when there is none (any more)."""
+    return next((step for step in run.steps.values() if step.token == token), None)
+
+
+def _after_the_end(run: Run, event: Event) -> Decision:
+    """Settled is settled: nothing changes it and nothing grows."""
+    match event:
+        case ReportReceived() | DispatchDelivered() | AttemptLost() | DispatchVanished():
+            return Decision(run=run, verdict=Verdict.STALE)
+        case RunBegun() | TimerDue() | DecisionContinued():
+            return Decision(run=run, verdict=Verdict.IGNORED)
+        case CancelRequested() if run.status is RunStatus.CANCELLED:
+            return Decision(run=run, verdict=Verdict.IGNORED)
+        case CancelRequested() | SignalReceived():
+            return _refused(run, ErrorCode.RUN_SETTLED, f"run {run.id} is {run.status.value}")
+        case _:
+            assert_never(event)
+
+
+def _refused(run: Run, code: ErrorCode, message: str) -> Decision:
+    return Decision(run=run, verdict=Verdict.REFUSED, refusal=code.value, message=message)
+
+
+def _apply(changes: Changes, event: Event) -> Verdict | Decision:  # noqa: PLR0911 - one per event
+    match event:
+        case RunBegun():
+            return _begin(changes)
+        case ReportReceived():
+            return apply_report(changes, event)
+        case SignalReceived():
+            return _receive_signal(changes, event)
+        case TimerDue():
+            return run_due(changes) if event.path is None else step_due(changes, event.path)
+        case CancelRequested():
+            return _cancel(changes, event)
+        case DecisionContinued():
+            return continue_run(changes)
+        case DispatchDelivered() | AttemptLost() | DispatchVanished():
+            return _observe(changes, event)
+        case _:
+            assert_never(event)
+
+
+def _begin(changes: Changes) -> Verdict:
+    """A run begins once; a delayed one only says so, and waits for its instant."""
+    run = changes.run
+    if run.status is not RunStatus.PENDING or run.seq > 0:
+        return Verdict.IGNORED
+    if run.start_at is not None and run.start_at > changes.now:
+        changes.move_run(RunChange.DELAYED, {"start_at": format_instant(run.start_at)})
+    else:
+        begin_run(changes)
+    return Verdict.APPLIED
+
+
+def _cancel(changes: Changes, event: CancelRequested) -> Verdict:
+    changes.run = replace(changes.run, cancelled_by=event.by, cancel_reason=event.reason)
+    facts = {"by": event.by, "reason": event.reason}
+    settle_run(changes, RunChange.CANCELLED, facts=facts)
+    return Verdict.APPLIED
+
+
+def _receive_signal(changes: Changes, event: SignalReceived) -> Verdict | Decision:
+    """Number the signal; a wait for its name takes it, else it is kept."""
+    run = changes.run
+    size, size_max = len(event.signal.payload), run.limits.payload_bytes_max
+    if size > size_max:
+        return _refused(
+            run, ErrorCode.TOO_LARGE, f"the payload has {size} bytes, the limit is {size_max}"
+        )
+    waiting = next(
+        (
+            step
+            for step in changes.open_steps()
+            if step.waiting_for is WaitReason.SIGNAL and step.signal == event.signal.name
+        ),
+        None,
+    )
+    if waiting is None and len(run.kept) >= run.limits.signals_kept_max:
+        message = f"run {run.id} keeps {len(run.kept)} signals that no step has taken"
+        return _refused(run, ErrorCode.SIGNALS_FULL, message)
+    signal = replace(event.signal, number=run.signal_count + 1)
+    kept = run.kept if waiting is not None else (*run.kept, signal)
+    changes.run = replace(run, signal_count=signal.number, kept=kept)
+    taken_by = None if waiting is None else waiting.path
+    changes.emit(KeepSignal(signal=signal, consumed_by=taken_by))
+    changes.move_run(
+        RunChange.SIGNALLED,
+        {
+            "signal": signal.name,
+            "number": signal.number,
+            "message_id": signal.message_id,
+            "sent_by": signal.sent_by,
+            "taken_by": taken_by,
+        },
+    )
+    if waiting is not None:
+        advance(changes, take_signal(changes, waiting, signal))
+    return Verdict.APPLIED
+
+
+def _observe(
+    changes: Changes, event: DispatchDelivered | AttemptLost | DispatchVanished
+) -> Verdict:
+    """What the engine saw of a dispatch in the stream."""
+    step = changes.step_of_token(event.token)
+    if step is None:
+        return Verdict.STALE
+    match event:
+        case DispatchDelivered():
+            if step.status is StepStatus.RUNNING:
+                return Verdict.IGNORED
+            start_clock(changes, step, None)
+        case AttemptLost():
+            failure = Failure(
+                type=failures.WORKER_LOST,
+                message=f"the broker gave the attempt up: {event.reason}",
+            )
+            fail_attempt(changes, step, failure, stop_reason="worker lost")
+        case DispatchVanished():
+            if step.worker_id is not None or _is_over(changes, step):
+                return Verdict.IGNORED
+            redispatch(changes, step)
+        case _:
+            assert_never(event)
+    return Verdict.APPLIED
+
+
+def _is_over(changes: Changes, step: Step) -> bool:
+    """Whether the dispatch's own end has passed, so that its timer ends it."""
+    end = earliest(
+        step.dispatch_deadline_at, step.attempt_deadline_at, attempt_end(changes.run, step)
+    )
+    return end is not None and end <= changes.now
+
+
+def _check_size(changes: Changes) -> None:
+    """A run that loops for ever ends here."""
+    count_max = changes.run.limits.transitions_per_run_max
+    if changes.run.seq >= count_max and not changes.settled:
+        failure = Failure(
+            type=failures.RUN_TOO_BIG,
+            message=f"the run has {changes.run.seq} transitions, the limit is {count_max}",
+            retryable=False,
+        )
+        fail_run(changes, failure)
+
+
+def _settle_waiting(changes: Changes) -> None:
+    """A run is waiting exactly while it has open steps and every one of them waits."""
+    if changes.run.status not in (RunStatus.RUNNING, RunStatus.WAITING):
+        return
+    opened = changes.open_steps()
+    idle = bool(opened) and all(step.status is StepStatus.WAITING for step in opened)
+    if idle and changes.run.status is RunStatus.RUNNING:
+        changes.move_run(RunChange.WAITING)
+    elif not idle and changes.run.status is RunStatus.WAITING:
+        changes.move_run(RunChange.WOKEN)

@@ -1,0 +1,143 @@
+"""Handing an attempt to a queue: the dispatch message and what the step remembers of it."""
+
+from datetime import datetime
+from typing import Final
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from towpath_engine.core import failures
+from towpath_engine.core.changes import Changes
+from towpath_engine.core.definition import TaskSpec
+from towpath_engine.core.effects import DispatchStep
+from towpath_engine.core.instants import earliest, plus_ms, seconds_until
+from towpath_engine.core.model import Run, Step
+from towpath_engine.core.settling import fail_step_and_run
+from towpath_engine.core.transitions import StepChange
+from towpath_protocol import codec
+from towpath_protocol.dispatch import StepDispatch
+from towpath_protocol.priorities import PRIORITIES
+from towpath_protocol.times import format_instant
+
+TTL_GRACE_SECONDS: Final = 60
+"""A dispatch outlives its own end in the stream by this much, never the other way round."""
+
+
+class NotDispatched(Exception):
+    """Asked for the dispatch of a step that has no live attempt: a bug of the caller."""
+
+
+def task_spec(run: Run, path: str) -> TaskSpec:
+    """What the definition says of a task step. Raises NotDispatched for any other kind."""
+    spec = run.definition.steps[path].spec
+    if not isinstance(spec, TaskSpec):
+        raise NotDispatched(f"step {path} is a {run.definition.steps[path].kind}, not a task")
+    return spec
+
+
+def idempotency_key(run: Run, step: Step) -> str:
+    """The same for every attempt of one iteration of one visit."""
+    return f"{run.id}/{step.path}/{step.visit}/{step.iteration}"
+
+
+def attempt_end(run: Run, step: Step) -> datetime | None:
+    """The `deadline` of a dispatch: the earlier of step timeout and run deadline; None: none."""
+    return earliest(step.step_deadline_at, run.deadline_at)
+
+
+def dispatch_body(run: Run, step: Step) -> bytes:
+    """The whole dispatch message of the step's live attempt, as JSON text.
+
+    It needs nothing but the stored state, so that a lost dispatch can be written again. Raises
+    NotDispatched when there is no live attempt.
+    """
+    spec = task_spec(run, step.path)
+    if step.token is None or step.dispatched_at is None:
+        raise NotDispatched(f"step {step.path} of run {run.id} has no live attempt")
+    end = attempt_end(run, step)
+    message = StepDispatch(
+        run_id=run.id,
+        workflow=run.workflow,
+        version=run.workflow_version,
+        key=run.key,
+        step=step.path,
+        task=spec.task,
+        queue=spec.queue,
+        priority=PRIORITIES[run.priority],
+        token=step.token,
+        attempt=step.attempt,
+        max_attempts=spec.retry.max_attempts,
+        iteration=step.iteration,
+        input=Raw(run.input if step.input is None else step.input),
+        context=Raw(run.context),
+        metadata=Raw(run.metadata),
+        idempotency_key=idempotency_key(run, step),
+        dispatched_at=format_instant(step.dispatched_at),
+        attempt_timeout_ms=spec.timeouts.attempt_ms,
+        heartbeat_timeout_ms=spec.timeouts.heartbeat_ms,
+        deadline=None if end is None else format_instant(end),
+        last_error=None if step.last_error is None else failures.to_wire(step.last_error),
+        last_progress=None if step.progress is None else Raw(step.progress),
+        reply=run.limits.reply,
+    )
+    return codec.encode(message)
+
+
+def ttl_seconds(run: Run, step: Step, now: datetime) -> int | None:
+    """Whole seconds until the dispatch's own end plus a minute; None when it has no end."""
+    end = earliest(step.dispatch_deadline_at, attempt_end(run, step))
+    return None if end is None else seconds_until(end, now) + TTL_GRACE_SECONDS
+
+
+def dispatch(changes: Changes, step: Step, attempt: int) -> None:
+    """Begin `attempt` (from 1) of the step with a new token.
+
+    A message over the limit fails the step with TooLarge, before anything was published.
+    """
+    spec = task_spec(changes.run, step.path)
+    timeout_ms = spec.timeouts.dispatch_ms
+    fresh = replace(
+        step,
+        attempt=attempt,
+        token=changes.new_token(step),
+        dispatch_no=1,
+        worker_id=None,
+        waiting_for=None,
+        wake_at=None,
+        dispatched_at=changes.now,
+        started_at=None,
+        dispatch_deadline_at=None if timeout_ms is None else plus_ms(changes.now, timeout_ms),
+        attempt_deadline_at=None,
+        heartbeat_deadline_at=None,
+    )
+    body = dispatch_body(changes.run, fresh)
+    size_max = changes.run.limits.dispatch_bytes_max
+    if len(body) > size_max:
+        too_large = failures.too_large("the dispatch", len(body), size_max)
+        fail_step_and_run(changes, step, too_large)
+        return
+    moved = changes.move(fresh, StepChange.DISPATCHED)
+    _emit(changes, moved, body)
+
+
+def redispatch(changes: Changes, step: Step) -> None:
+    """Publish the live attempt again under its own token: its message has vanished."""
+    again = replace(step, dispatch_no=step.dispatch_no + 1)
+    moved = changes.move(again, StepChange.REDISPATCHED, {"dispatch_no": again.dispatch_no})
+    _emit(changes, moved, dispatch_body(changes.run, moved))
+
+
+def _emit(changes: Changes, step: Step, body: bytes) -> None:
+    if step.token is None or step.queue is None:
+        raise NotDispatched(f"step {step.path} has no token or no queue")
+    changes.emit(
+        DispatchStep(
+            path=step.path,
+            queue=step.queue,
+            level=changes.run.priority,
+            token=step.token,
+            dispatch_no=step.dispatch_no,
+            body=body,
+            ttl_seconds=ttl_seconds(changes.run, step, changes.now),
+        )
+    )

@@ -1,0 +1,135 @@
+"""What happens when a stored instant has come. Too early is no error: nothing is due then."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from towpath_engine.core import failures
+from towpath_engine.core.attempts import fail_at_step_timeout, fail_attempt
+from towpath_engine.core.changes import Changes
+from towpath_engine.core.definition import Timeouts
+from towpath_engine.core.dispatching import task_spec
+from towpath_engine.core.effects import Verdict
+from towpath_engine.core.entering import advance, wake
+from towpath_engine.core.instants import plus_ms
+from towpath_engine.core.model import Step
+from towpath_engine.core.settling import settle_run
+from towpath_engine.core.states import OPEN_STEP, RunStatus
+from towpath_engine.core.transitions import RunChange
+
+# One firing clears its instant and sets only later ones, so two or three are the most there are.
+FIRINGS_MAX: Final = 16
+
+
+def begin_run(changes: Changes) -> None:
+    """The run begins: its deadline counts from here, and its first step is entered."""
+    timeout_ms = changes.run.definition.timeout_ms
+    changes.run = replace(
+        changes.run,
+        start_at=None,
+        started_at=changes.now,
+        deadline_at=None if timeout_ms is None else plus_ms(changes.now, timeout_ms),
+    )
+    changes.move_run(RunChange.STARTED)
+    advance(changes, changes.run.definition.first)
+
+
+def continue_run(changes: Changes) -> Verdict:
+    """Go on where the last decision was split."""
+    cursor = changes.run.cursor
+    if cursor is None:
+        return Verdict.IGNORED
+    changes.run = replace(changes.run, cursor=None)
+    advance(changes, cursor)
+    return Verdict.APPLIED
+
+
+def run_due(changes: Changes) -> Verdict:
+    """The run's own instant: its delayed start, its deadline, or the rest of a decision."""
+    run = changes.run
+    if run.status is RunStatus.PENDING:
+        if run.start_at is None or run.start_at > changes.now:
+            return Verdict.IGNORED
+        begin_run(changes)
+        return Verdict.APPLIED
+    if _run_is_over(changes):
+        time_out_run(changes)
+        return Verdict.APPLIED
+    return continue_run(changes)
+
+
+def _run_is_over(changes: Changes) -> bool:
+    deadline = changes.run.deadline_at
+    return deadline is not None and deadline <= changes.now
+
+
+def time_out_run(changes: Changes) -> None:
+    """The run's deadline has passed: whatever runs is cancelled."""
+    failure = failures.timed_out("run", changes.run.definition.timeout_ms)
+    facts = failures.to_facts(failure)
+    settle_run(changes, RunChange.TIMED_OUT, failure=failure, facts=facts)
+
+
+def step_due(changes: Changes, path: str) -> Verdict:
+    """Everything of the step that is due now, the earliest first. The run's deadline goes before
+    all of them: nothing begins after it."""
+    step = changes.step(path)
+    if step is None or step.status not in OPEN_STEP:
+        return Verdict.IGNORED
+    if _run_is_over(changes):
+        time_out_run(changes)
+        return Verdict.APPLIED
+    verdict = Verdict.IGNORED
+    for _ in range(FIRINGS_MAX):
+        fire = None if step is None else _earliest_due(step, changes.now)
+        if step is None or fire is None or changes.settled:
+            break
+        fire(changes, step)
+        verdict = Verdict.APPLIED
+        step = changes.step(path)
+    return verdict
+
+
+Fire = Callable[[Changes, Step], None]
+
+
+def _earliest_due(step: Step, now: datetime) -> Fire | None:
+    """What to do about the earliest instant that has come; None when none has, or the step is
+    not open any more. The step timeout goes first: what it ends must not begin anything."""
+    if step.status not in OPEN_STEP:
+        return None
+    if step.step_deadline_at is not None and step.step_deadline_at <= now:
+        return _step_timeout
+    instants: tuple[tuple[datetime | None, Fire], ...] = (
+        (step.attempt_deadline_at, _attempt_timeout),
+        (step.heartbeat_deadline_at, _heartbeat_timeout),
+        (step.dispatch_deadline_at, _dispatch_timeout),
+        (step.wake_at, wake),
+    )
+    due = [(at, fire) for at, fire in instants if at is not None and at <= now]
+    return min(due, key=lambda pair: pair[0])[1] if due else None
+
+
+def _timeouts(changes: Changes, step: Step) -> Timeouts:
+    return task_spec(changes.run, step.path).timeouts
+
+
+def _step_timeout(changes: Changes, step: Step) -> None:
+    fail_at_step_timeout(changes, step, _timeouts(changes, step).step_ms)
+
+
+def _attempt_timeout(changes: Changes, step: Step) -> None:
+    failure = failures.timed_out("attempt", _timeouts(changes, step).attempt_ms)
+    fail_attempt(changes, step, failure, stop_reason="attempt timeout")
+
+
+def _heartbeat_timeout(changes: Changes, step: Step) -> None:
+    failure = failures.timed_out("heartbeat", _timeouts(changes, step).heartbeat_ms)
+    fail_attempt(changes, step, failure, stop_reason="heartbeat timeout")
+
+
+def _dispatch_timeout(changes: Changes, step: Step) -> None:
+    failure = failures.timed_out("dispatch", _timeouts(changes, step).dispatch_ms)
+    fail_attempt(changes, step, failure, stop_reason="dispatch timeout")

@@ -1,0 +1,223 @@
+"""The two state machines, whole: which change leads from which status to which.
+
+Both tables are total: every status has a row, even an empty one. A change that is not in the row
+is a bug of the engine; it raises `IllegalTransition` and nothing has changed. The value of a
+change is the `what` of the history, `run-…` and `step-…`. docs/state-machines.md is generated
+from this module, the store repeats `RUN_PAIRS` and `STEP_PAIRS` as constraints.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from towpath_engine.core.states import SETTLED_RUN, SETTLED_STEP, RunStatus, StepStatus
+
+
+class RunChange(StrEnum):
+    """What can happen to a run's status."""
+
+    DELAYED = "run-delayed"
+    """A start was accepted for a later instant."""
+    STARTED = "run-started"
+    """The run began; its deadline counts from here."""
+    SIGNALLED = "run-signalled"
+    """A signal was accepted, for a wait or to be kept."""
+    WAITING = "run-waiting"
+    """Every open step waits: no worker is needed."""
+    WOKEN = "run-woken"
+    """A step is being worked on again."""
+    COMPLETED = "run-completed"
+    """The list of steps came to its end."""
+    FAILED = "run-failed"
+    """A step failed and nothing caught it, or the run grew too big."""
+    CANCELLED = "run-cancelled"
+    """Somebody asked for it."""
+    TIMED_OUT = "run-timed-out"
+    """The run's deadline passed."""
+    COMPENSATING = "run-compensating"
+    """Completed steps are being undone."""
+    COMPENSATED = "run-compensated"
+    """All that had to be undone is undone."""
+    COMPENSATION_FAILED = "run-compensation-failed"
+    """An undo failed for good."""
+
+
+class StepChange(StrEnum):
+    """What can happen to a step's status."""
+
+    REVISITED = "step-revisited"
+    """The run came to the step again: a new visit with a fresh budget."""
+    SKIPPED = "step-skipped"
+    """Its `when` was false, or the run settled without having reached it."""
+    READIED = "step-readied"
+    """Its dispatch is wanted, but must wait for a place in the queue or the end of a pause."""
+    WAITING = "step-waiting"
+    """It waits for its delay, its sleep or a signal."""
+    DISPATCHED = "step-dispatched"
+    """A new attempt, with a new token, was handed to the queue."""
+    REDISPATCHED = "step-redispatched"
+    """The same attempt was published again, because its message had vanished."""
+    STARTED = "step-started"
+    """A worker works on the attempt, or was seen to have received it: its clock runs."""
+    ANNOUNCED = "step-announced"
+    """The worker wanted an event announced."""
+    RETRYING = "step-retrying"
+    """The attempt failed; another one follows after the backoff."""
+    REPEATED = "step-repeated"
+    """The worker answered "again": another iteration follows."""
+    RELEASED = "step-released"
+    """The worker gave the attempt back; it is dispatched again and spends nothing."""
+    COMPLETED = "step-completed"
+    """It has an output."""
+    FAILED = "step-failed"
+    """It is out of attempts, or could not be entered."""
+    CANCELLED = "step-cancelled"
+    """The run settled while it was open."""
+    COMPENSATING = "step-compensating"
+    """It is being undone."""
+    COMPENSATED = "step-compensated"
+    """It was undone."""
+    COMPENSATION_FAILED = "step-compensation-failed"
+    """Its undo failed for good."""
+
+
+class IllegalTransition(Exception):
+    """This change is not possible in this status: a bug of the engine, nothing was changed."""
+
+    def __init__(self, state: RunStatus | StepStatus, change: RunChange | StepChange) -> None:
+        self.state = state
+        self.change = change
+        super().__init__(f"{change} is not possible for one that is {state}")
+
+
+_RUN_ENDS: Final = {
+    RunChange.COMPLETED: RunStatus.COMPLETED,
+    RunChange.FAILED: RunStatus.FAILED,
+    RunChange.CANCELLED: RunStatus.CANCELLED,
+    RunChange.TIMED_OUT: RunStatus.TIMED_OUT,
+    RunChange.COMPENSATING: RunStatus.COMPENSATING,
+}
+
+RUN_TRANSITIONS: Final[Mapping[RunStatus, Mapping[RunChange, RunStatus]]] = {
+    RunStatus.PENDING: {
+        RunChange.DELAYED: RunStatus.PENDING,
+        RunChange.SIGNALLED: RunStatus.PENDING,
+        RunChange.STARTED: RunStatus.RUNNING,
+        RunChange.CANCELLED: RunStatus.CANCELLED,
+    },
+    RunStatus.RUNNING: {
+        RunChange.SIGNALLED: RunStatus.RUNNING,
+        RunChange.WAITING: RunStatus.WAITING,
+        **_RUN_ENDS,
+    },
+    RunStatus.WAITING: {
+        RunChange.SIGNALLED: RunStatus.WAITING,
+        RunChange.WOKEN: RunStatus.RUNNING,
+        **_RUN_ENDS,
+    },
+    RunStatus.COMPENSATING: {
+        RunChange.SIGNALLED: RunStatus.COMPENSATING,
+        RunChange.COMPENSATED: RunStatus.COMPENSATED,
+        RunChange.COMPENSATION_FAILED: RunStatus.COMPENSATION_FAILED,
+        RunChange.CANCELLED: RunStatus.CANCELLED,
+        RunChange.TIMED_OUT: RunStatus.TIMED_OUT,
+    },
+    RunStatus.COMPLETED: {},
+    RunStatus.FAILED: {},
+    RunStatus.CANCELLED: {},
+    RunStatus.TIMED_OUT: {},
+    RunStatus.COMPENSATED: {},
+    RunStatus.COMPENSATION_FAILED: {},
+}
+
+_REVISIT: Final = {StepChange.REVISITED: StepStatus.PENDING}
+_ATTEMPT_ENDS: Final = {
+    StepChange.RETRYING: StepStatus.WAITING,
+    StepChange.REPEATED: StepStatus.WAITING,
+    StepChange.RELEASED: StepStatus.WAITING,
+    StepChange.COMPLETED: StepStatus.COMPLETED,
+    StepChange.FAILED: StepStatus.FAILED,
+    StepChange.CANCELLED: StepStatus.CANCELLED,
+}
+
+STEP_TRANSITIONS: Final[Mapping[StepStatus, Mapping[StepChange, StepStatus]]] = {
+    StepStatus.PENDING: {
+        StepChange.SKIPPED: StepStatus.SKIPPED,
+        StepChange.READIED: StepStatus.READY,
+        StepChange.WAITING: StepStatus.WAITING,
+        StepChange.DISPATCHED: StepStatus.DISPATCHED,
+        StepChange.COMPLETED: StepStatus.COMPLETED,
+        StepChange.FAILED: StepStatus.FAILED,
+    },
+    StepStatus.READY: {
+        StepChange.DISPATCHED: StepStatus.DISPATCHED,
+        StepChange.FAILED: StepStatus.FAILED,
+        StepChange.CANCELLED: StepStatus.CANCELLED,
+    },
+    StepStatus.DISPATCHED: {
+        StepChange.REDISPATCHED: StepStatus.DISPATCHED,
+        StepChange.STARTED: StepStatus.RUNNING,
+        StepChange.ANNOUNCED: StepStatus.DISPATCHED,
+        **_ATTEMPT_ENDS,
+    },
+    StepStatus.RUNNING: {
+        StepChange.REDISPATCHED: StepStatus.RUNNING,
+        StepChange.ANNOUNCED: StepStatus.RUNNING,
+        **_ATTEMPT_ENDS,
+    },
+    StepStatus.WAITING: {
+        StepChange.READIED: StepStatus.READY,
+        StepChange.WAITING: StepStatus.WAITING,
+        StepChange.DISPATCHED: StepStatus.DISPATCHED,
+        StepChange.COMPLETED: StepStatus.COMPLETED,
+        StepChange.FAILED: StepStatus.FAILED,
+        StepChange.CANCELLED: StepStatus.CANCELLED,
+    },
+    StepStatus.COMPLETED: {
+        StepChange.COMPENSATING: StepStatus.COMPENSATING,
+        **_REVISIT,
+    },
+    StepStatus.FAILED: _REVISIT,
+    StepStatus.SKIPPED: _REVISIT,
+    StepStatus.CANCELLED: {},
+    StepStatus.COMPENSATING: {
+        StepChange.COMPENSATED: StepStatus.COMPENSATED,
+        StepChange.COMPENSATION_FAILED: StepStatus.COMPENSATION_FAILED,
+    },
+    StepStatus.COMPENSATED: {},
+    StepStatus.COMPENSATION_FAILED: {},
+}
+
+RUN_PAIRS: Final = frozenset(
+    (before, after) for before, row in RUN_TRANSITIONS.items() for after in row.values()
+)
+"""Every legal (before, after) of a run's status; equal ones are changes that leave it as it is."""
+STEP_PAIRS: Final = frozenset(
+    (before, after) for before, row in STEP_TRANSITIONS.items() for after in row.values()
+)
+"""The same for a step. A settled step may only be left for a new visit (or to be undone)."""
+
+assert RUN_TRANSITIONS.keys() == set(RunStatus), "every status of a run has a row"
+assert STEP_TRANSITIONS.keys() == set(StepStatus), "every status of a step has a row"
+assert all(not RUN_TRANSITIONS[status] for status in SETTLED_RUN), "settled is settled"
+assert all(
+    after is StepStatus.PENDING or after is StepStatus.COMPENSATING
+    for status in SETTLED_STEP
+    for after in STEP_TRANSITIONS[status].values()
+), "a settled step changes only by a new visit or by being undone"
+
+
+def run_after(status: RunStatus, change: RunChange) -> RunStatus:
+    """The status after `change`. Raises IllegalTransition."""
+    after = RUN_TRANSITIONS[status].get(change)
+    if after is None:
+        raise IllegalTransition(status, change)
+    return after
+
+
+def step_after(status: StepStatus, change: StepChange) -> StepStatus:
+    """The status after `change`. Raises IllegalTransition."""
+    after = STEP_TRANSITIONS[status].get(change)
+    if after is None:
+        raise IllegalTransition(status, change)
+    return after
