@@ -6,7 +6,7 @@ its limit fails the attempt.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeGuard
 
 from msgspec import Raw, Struct
 
@@ -48,7 +48,7 @@ def check_bounds(message: Struct, limits: WireLimits, *, field: str = "") -> Non
                 check_bounds(value, limits, field=path)
             case Struct():
                 check_bounds(value, limits, field=path)
-            case tuple():
+            case _ if _is_tuple(value):
                 _check_parts(value, limits, path)
             case _:
                 pass
@@ -68,6 +68,10 @@ def check_value(value: bytes, name: str, limits: WireLimits, *, field: str = "")
             field=field,
             fix="flatten the value, or send text",
         )
+
+
+def _is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
+    return isinstance(value, tuple)
 
 
 def _check_parts(parts: tuple[object, ...], limits: WireLimits, field: str) -> None:
