@@ -6,6 +6,7 @@ connections, the size of a request, the time it may take; every connection serve
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -96,7 +97,9 @@ class HealthServer:
                 return _response(200, b"ok\n")
             case "/readyz":
                 failed = await self._failed_checks()
-                body = msgspec.json.encode({"ready": not failed, "failed": failed}) + b"\n"
+                # The process id tells whoever starts engines that this is the one it started.
+                state = {"ready": not failed, "failed": failed, "pid": os.getpid()}
+                body = msgspec.json.encode(state) + b"\n"
                 return _response(503 if failed else 200, body, "application/json")
             case "/metrics":
                 return _response(200, self._metrics.render(), CONTENT_TYPE)

@@ -127,6 +127,7 @@ class EmbeddedPostgres:
             "--no-instructions",
             *(["--no-sync"] if self._options.get("fsync") == "off" else []),
         )
+        self._child = child  # so that stop() finds it
         status = await child.wait(_INIT_SECONDS)
         if status != 0:
             await child.stop()

@@ -1,0 +1,50 @@
+"""The entry point: finds the verb, runs it, turns failures into one sentence and a status."""
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from towpath_engine.cli.arguments import Arguments, build_parser
+from towpath_engine.cli.exits import Exit
+from towpath_engine.cli.failures import explain
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `towpath` with these arguments (default: the process'); returns the exit status."""
+    arguments = build_parser().parse_args(argv, namespace=Arguments())
+    try:
+        return int(_command(arguments.command)(arguments))
+    except BrokenPipeError:
+        # Whoever read our output has enough of it (`towpath list | head`).
+        sys.stderr.close()
+        return Exit.OK
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last line of defence
+        return _fail(error)
+
+
+def _fail(error: BaseException) -> Exit:
+    told = explain(error)
+    if told is None:
+        traceback.print_exc()
+        sys.stderr.write("towpath: this is a bug of Towpath, please report it\n")
+        return Exit.BUG
+    sys.stderr.write(f"towpath: {told.message}\n")
+    sys.stderr.writelines(f"  {line}\n" for line in told.details)
+    return told.status
+
+
+def _command(name: str) -> Callable[[Arguments], Exit]:
+    """The function of a verb. Imported here, so that `towpath --version` loads none of them."""
+    match name:
+        case "dev" | "serve" | "migrate" | "settings" | "worker":
+            from towpath_engine.cli import processes
+
+            return processes.COMMANDS[name]
+        case "validate" | "deploy":
+            from towpath_engine.cli import workflows
+
+            return workflows.COMMANDS[name]
+        case _:
+            from towpath_engine.cli import runs
+
+            return runs.COMMANDS[name]

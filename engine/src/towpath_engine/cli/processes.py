@@ -1,0 +1,129 @@
+"""Verbs that run something here: dev, serve, migrate, settings, worker."""
+
+import asyncio
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from towpath_engine.cli.arguments import Arguments
+from towpath_engine.cli.exits import Exit
+from towpath_engine.cli.failures import CommandError
+from towpath_engine.cli.output import print_json, print_line, print_table
+from towpath_engine.settings import describe_settings, load_settings
+
+
+def dev(arguments: Arguments) -> Exit:
+    """`towpath dev`"""
+    from towpath_engine.dev.options import DevOptions
+    from towpath_engine.dev.supervisor import run
+
+    run(
+        DevOptions(
+            data_dir=None if arguments.ephemeral else arguments.data_dir,
+            prefix=_checked_prefix(arguments),
+            nats_port=arguments.nats_port or None,
+            nats_url=arguments.nats_url,
+            postgres_port=arguments.postgres_port or None,
+            postgres_url=arguments.postgres_url,
+            http_port=arguments.http_port or None,
+            engine_count=arguments.engines,
+            config_file=arguments.config,
+            json=arguments.json,
+        )
+    )
+    return Exit.OK
+
+
+def serve(arguments: Arguments) -> Exit:
+    """`towpath serve`"""
+    from towpath_engine.app import serve as serve_engine
+    from towpath_engine.logs import configure_logs
+
+    settings = load_settings(os.environ, arguments.config).settings
+    configure_logs(level=settings.log_level, log_format=settings.log_format)
+    return Exit(serve_engine(settings))
+
+
+def migrate(arguments: Arguments) -> Exit:
+    """`towpath migrate`"""
+    from towpath_engine.store.migrate import migrate as migrate_schema
+
+    settings = load_settings(os.environ, arguments.config).settings
+    applied = asyncio.run(migrate_schema(settings.postgres_url, settings.postgres_schema))
+    if arguments.json:
+        print_json({"schema": settings.postgres_schema, "applied": applied})
+    elif applied:
+        print_line(f"Applied to schema {settings.postgres_schema}: {', '.join(applied)}")
+    else:
+        print_line(f"Schema {settings.postgres_schema} is up to date.")
+    return Exit.OK
+
+
+def settings(arguments: Arguments) -> Exit:
+    """`towpath settings`"""
+    entries = describe_settings(load_settings(os.environ, arguments.config))
+    rows = [msgspec.structs.asdict(entry) for entry in entries]
+    if arguments.json:
+        print_json({"settings": rows})
+    else:
+        print_table(("variable", "value", "default", "unit", "source", "description"), rows)
+    return Exit.OK
+
+
+def worker(arguments: Arguments) -> Exit:
+    """`towpath worker MODULE:NAME`"""
+    from towpath_worker import Worker
+
+    # The SDK reads its options from the environment when the module makes its Worker.
+    if arguments.nats_url:
+        os.environ["TOWPATH_NATS_URL"] = arguments.nats_url
+    if arguments.prefix:
+        os.environ["TOWPATH_PREFIX"] = arguments.prefix
+    found = _import_object(arguments.target)
+    if not isinstance(found, Worker):
+        raise CommandError(Exit.USAGE, f"{arguments.target} is not a towpath_worker.Worker")
+    found.run()
+    return Exit.OK
+
+
+def _import_object(target: str) -> object:
+    module_name, _, name = target.partition(":")
+    if not module_name or not name:
+        raise CommandError(Exit.USAGE, f"{target!r} is not of the form MODULE:NAME")
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise CommandError(Exit.USAGE, f"there is no module {error.name!r} here") from error
+        raise _broken_module(module_name) from error
+    except Exception as error:  # noqa: BLE001 - their module may raise whatever it likes
+        raise _broken_module(module_name) from error
+    return getattr(module, name, None)
+
+
+def _broken_module(name: str) -> CommandError:
+    """Their traceback is what helps them, so here it is shown."""
+    return CommandError(
+        Exit.USAGE, f"the module {name} can't be imported:", traceback.format_exc().splitlines()
+    )
+
+
+def _checked_prefix(arguments: Arguments) -> str | None:
+    """The prefix of `--prefix`, held to the setting's rules."""
+    if arguments.prefix is None:
+        return None
+    return load_settings({"TOWPATH_PREFIX": arguments.prefix}).settings.prefix
+
+
+COMMANDS: Mapping[str, Callable[[Arguments], Exit]] = {
+    "dev": dev,
+    "serve": serve,
+    "migrate": migrate,
+    "settings": settings,
+    "worker": worker,
+}

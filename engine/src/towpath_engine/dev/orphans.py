@@ -1,0 +1,70 @@
+"""Nothing stays behind: neither our children's orphans as zombies, nor we without our parent."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Collection
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PARENT_POLL_SECONDS = 0.2
+
+
+def adopt_orphans() -> None:
+    """Make orphans below us our children (Linux), so that `reap_orphans` can bury them.
+
+    A Postgres that is killed -9 leaves backends behind. Where process 1 is no init, as in many
+    containers, they would stay zombies for ever.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_orphans(children: Collection[int]) -> int:
+    """Bury dead orphans; returns how many. `children` are those that their owner waits for."""
+    buried = 0
+    with contextlib.suppress(ChildProcessError):
+        for process_id in _dead_children():
+            if process_id not in children:
+                os.waitpid(process_id, os.WNOHANG)
+                buried += 1
+    return buried
+
+
+async def watch_parent(on_gone: Callable[[], None]) -> None:
+    """Call `on_gone` once when our parent process dies; returns at once if there is none to watch.
+
+    A parent that has gone already (`nohup … &`, `setsid`, an init) means that nobody expects us to
+    go with them. The kernel's own notice (PDEATHSIG) is of no use here: it is sent when the
+    parent's *thread* ends.
+    """
+    parent = os.getppid()
+    if parent <= 1:
+        return
+    while os.getppid() == parent:  # noqa: ASYNC110 - a process sets no event
+        await asyncio.sleep(_PARENT_POLL_SECONDS)
+    on_gone()
+
+
+def _dead_children() -> list[int]:
+    """Process ids of all our zombies. The kernel's list, since waitid() shows one at a time and
+    would show our own children's for ever before the orphans'."""
+    own = os.getpid()
+    dead: list[int] = []
+    for task in os.listdir(f"/proc/{own}/task"):
+        try:
+            with open(f"/proc/{own}/task/{task}/children") as file:
+                candidates = file.read().split()
+        except OSError:
+            continue
+        dead.extend(int(process_id) for process_id in candidates if _is_zombie(process_id))
+    return dead
+
+
+def _is_zombie(process_id: str) -> bool:
+    try:
+        with open(f"/proc/{process_id}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False
