@@ -20,11 +20,14 @@ from towpath_protocol.json_check import (
     has_bad_escape,
 )
 from towpath_protocol.limits import WireLimits
-from towpath_protocol.messagepack import is_messagepack, to_json
+from towpath_protocol.messagepack import from_json, is_messagepack, to_json
 from towpath_protocol.reports import REPORT_TYPES, Report
 from towpath_protocol.versions import CURRENT, OLDEST_SUPPORTED
 
-__all__ = ["JsonValue", "check_json", "decode", "decode_report", "dumps", "encode", "loads"]
+__all__ = [
+    "JsonValue", "check_json", "decode", "decode_report", "dumps", "encode", "encode_messagepack",
+    "is_messagepack", "loads",
+]  # fmt: skip
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 """What `loads` returns."""
@@ -45,6 +48,11 @@ _PLACE: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 def encode(message: Struct) -> bytes:
     """The message as JSON text. Raw values go out as they are."""
     return _ENCODER.encode(message)
+
+
+def encode_messagepack(message: Struct) -> bytes:
+    """The message as MessagePack. Raises ProtocolError naming an integer that does not fit it."""
+    return from_json(encode(message))
 
 
 def decode(

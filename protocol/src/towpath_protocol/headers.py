@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote_to_bytes
 from towpath_protocol.codec import JsonValue, check_json, loads
 from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.limits import WireLimits
+from towpath_protocol.priorities import Priority
+from towpath_protocol.requests import TAG_LENGTH_MAX, TAGS_MAX
 
 KEY: Final = "Towpath-Key"
 MESSAGE_ID: Final = "Towpath-Message-Id"
@@ -113,8 +115,72 @@ def decode_traceparent(value: str | None) -> str | None:
     return value if value is not None and _TRACEPARENT.fullmatch(value) else None
 
 
+def get(headers: Mapping[str, str], name: str) -> str | None:
+    """The raw value of a header, whatever the case of its name; None when it is absent."""
+    exact = headers.get(name)
+    if exact is not None:
+        return exact
+    wanted = name.lower()
+    return next((value for key, value in headers.items() if key.lower() == wanted), None)
+
+
+def get_text(headers: Mapping[str, str], name: str) -> str | None:
+    """The text of a header; None when it is absent. Raises ProtocolError (`bad_header`)."""
+    value = get(headers, name)
+    return None if value is None else decode_text(value, name)
+
+
+def get_priority(headers: Mapping[str, str]) -> Priority | None:
+    """`Towpath-Priority`; None when it is absent. Raises ProtocolError (`bad_header`)."""
+    value = get(headers, PRIORITY)
+    if value is None:
+        return None
+    try:
+        return Priority(value.strip().lower())
+    except ValueError as error:
+        raise ProtocolError(
+            ErrorCode.BAD_HEADER,
+            f"{value[:40]!a} is no priority",
+            field=PRIORITY,
+            fix=f"use one of {', '.join(Priority)}",
+        ) from error
+
+
+def get_tags(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """`Towpath-Tags`; empty when it is absent.
+
+    Raises ProtocolError (`bad_header`), also for more or longer tags than a run may have.
+    """
+    value = get(headers, TAGS)
+    tags = () if value is None else decode_tags(value)
+    if len(tags) > TAGS_MAX or not all(1 <= len(tag) <= TAG_LENGTH_MAX for tag in tags):
+        raise ProtocolError(
+            ErrorCode.BAD_HEADER,
+            "has too many tags, or one that is empty or too long",
+            field=TAGS,
+            fix=f"send at most {TAGS_MAX} of 1 to {TAG_LENGTH_MAX} characters",
+        )
+    return tags
+
+
+def get_context(headers: Mapping[str, str], bytes_max: int) -> bytes | None:
+    """`Towpath-Context`, a JSON object as text; None when it is absent.
+
+    Raises ProtocolError: `bad_header` when it is no object, else as `check_json` does.
+    """
+    value = get(headers, CONTEXT)
+    if value is None:
+        return None
+    context = decode_json(value, CONTEXT, bytes_max=bytes_max)
+    if not context.lstrip().startswith(b"{"):
+        raise ProtocolError(
+            ErrorCode.BAD_HEADER, "is no JSON object", field=CONTEXT, fix='write {"tenant":"a"}'
+        )
+    return context
+
+
 def check_headers(headers: Mapping[str, str], limits: WireLimits) -> None:
-    """Refuse headers that are too large as a whole, or that could not be sent.
+    """Refuse headers that are too large as a whole, or hold a value that is no printable ASCII.
 
     Raises ProtocolError (`too_large`, or `bad_header` naming the header).
     """

@@ -1,8 +1,10 @@
 """Every limit of the wire with its documented default (PROTOCOL.md, "Limits")."""
 
+from typing import Final
+
 from msgspec import Struct
 
-KIB = 1024
+KIB: Final = 1024
 
 
 class WireLimits(Struct, frozen=True, kw_only=True):
@@ -38,5 +40,3 @@ class WireLimits(Struct, frozen=True, kw_only=True):
     """Nesting of any JSON value."""
     items_max: int = 10_000
     """Items of one run.start-many."""
-    tags_max: int = 32
-    """Tags of a run; each has at most 128 characters."""

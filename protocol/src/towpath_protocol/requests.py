@@ -18,10 +18,12 @@ from towpath_protocol.ids import Name, RunIdText, check_key
 from towpath_protocol.priorities import Priority
 from towpath_protocol.times import parse_instant
 
-TAGS_MAX = 32
-TAG_LENGTH_MAX = 128
-PAGE_MAX = 1_000
-WAIT_MS_MAX = 30_000
+TAGS_MAX: Final = 32
+"""Tags of a run."""
+TAG_LENGTH_MAX: Final = 128
+"""Characters of a tag."""
+PAGE_MAX: Final = 1_000
+WAIT_MS_MAX: Final = 30_000
 
 Tag = Annotated[str, Meta(min_length=1, max_length=TAG_LENGTH_MAX)]
 Tags = Annotated[tuple[Tag, ...], Meta(max_length=TAGS_MAX)]
@@ -94,6 +96,12 @@ class StartRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         _check_start(self.key, self.delay_ms, self.at)
+        _check_object(self.context, "context")
+
+
+def _check_object(value: Raw | None, name: str) -> None:
+    if value is not None and not bytes(value).lstrip().startswith(b"{"):
+        raise _refuse("is no JSON object", name)
 
 
 def _check_start(key: str | None, delay_ms: int | None, at: str | None) -> None:
@@ -156,6 +164,7 @@ class SignalWithStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         _check_start(self.key, self.delay_ms, self.at)
+        _check_object(self.context, "context")
 
 
 class CancelRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
