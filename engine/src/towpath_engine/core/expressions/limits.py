@@ -1,0 +1,58 @@
+"""What an expression may cost. Static limits are checked at deploy, run-time limits while it runs.
+
+Fuel, not time, decides: the same expression over the same values always ends the same way,
+however busy the machine is. One unit is about a microsecond.
+"""
+
+from msgspec import Struct
+
+
+class StaticLimits(Struct, frozen=True, kw_only=True):
+    """Checked when a definition is deployed; each is a setting of the same name."""
+
+    source_length_max: int = 4_096
+    """Code points of one expression."""
+    definition_source_length_max: int = 65_536
+    """Code points of all expressions of a definition together; added up by the parser of
+    definitions."""
+    nodes_max: int = 500
+    """Nodes of the checked tree, macros expanded."""
+    depth_max: int = 96
+    """Depth of the checked tree. The checker itself refuses sources nested deeper than 32; a
+    macro expands to several levels."""
+    fold_depth_max: int = 2
+    """How deep macros that loop (`map`, `filter`, `all`, ...) may be nested."""
+    fold_count_max: int = 8
+    """How many of them one expression may have."""
+    literal_entries_max: int = 256
+    """Elements of one list or map literal."""
+    pattern_length_max: int = 256
+    """Code points of a pattern of `matches`."""
+    leaves_max: int = 1_000
+    """Expressions in one template."""
+
+
+class RuntimeLimits(Struct, frozen=True, kw_only=True):
+    """Enforced during evaluation; each is a setting of the same name."""
+
+    condition_fuel: int = 20_000
+    """Units for one condition."""
+    template_fuel: int = 100_000
+    """Units for one template, all its expressions together."""
+    string_length_max: int = 262_144
+    """Code points (or bytes) of any string built."""
+    list_length_max: int = 10_000
+    """Elements of any list (entries of any map) built."""
+    result_nodes_max: int = 20_000
+    """Values in a computed result, counted as a tree. A variable passed through unchanged, or a
+    part of one, is not counted: it was within the limits when it came in."""
+    result_bytes_max: int = 262_144
+    """Bytes of a computed result, nearly: characters of strings, and the punctuation."""
+    template_bytes_max: int = 524_288
+    """Bytes of JSON text of a rendered template. The limit on payloads is the core's own."""
+    result_depth_max: int = 64
+    """Nesting of a rendered template."""
+
+
+DEFAULT_STATIC_LIMITS = StaticLimits()
+DEFAULT_RUNTIME_LIMITS = RuntimeLimits()
