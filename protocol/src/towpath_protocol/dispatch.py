@@ -7,6 +7,7 @@ from msgspec import Raw, Struct, field
 
 from towpath_protocol.failures import Failure
 from towpath_protocol.priorities import Priority
+from towpath_protocol.raw import OptionalRaw
 from towpath_protocol.versions import current_version
 
 
@@ -15,7 +16,7 @@ class CompensationOf(Struct, frozen=True, kw_only=True):
 
     step: str
     output: Raw
-    error: Raw | None = None
+    error: OptionalRaw = None
 
 
 class StepDispatch(Struct, frozen=True, kw_only=True, tag_field="type", tag="step.dispatch"):
@@ -50,7 +51,7 @@ class StepDispatch(Struct, frozen=True, kw_only=True, tag_field="type", tag="ste
     ack_wait_ms: int = 30_000
     deadline: str | None = None
     last_error: Failure | None = None
-    last_progress: Raw | None = None
+    last_progress: OptionalRaw = None
     compensation: CompensationOf | None = None
     reply: str
 

@@ -4,11 +4,8 @@ from enum import StrEnum
 
 from msgspec import Raw, Struct, field
 
+from towpath_protocol.raw import null
 from towpath_protocol.versions import current_version
-
-
-def _null() -> Raw:
-    return Raw(b"null")
 
 
 class EventName(StrEnum):
@@ -46,4 +43,4 @@ class RunEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: str
     step: str | None = None
     attempt: int | None = None
-    data: Raw = field(default_factory=_null)
+    data: Raw = field(default_factory=null)

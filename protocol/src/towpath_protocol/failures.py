@@ -2,7 +2,9 @@
 
 from typing import Annotated, Final
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import Meta, Struct, field
+
+from towpath_protocol.raw import OptionalRaw
 
 DURATION_MS_MAX: Final = 100 * 366 * 24 * 3600 * 1000
 """Longest duration a message may name: a hundred years, so that instants stay within year 9999."""
@@ -27,6 +29,6 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: str
     message: str
     retryable: bool = field(default_factory=_retryable)
-    details: Raw | None = None
+    details: OptionalRaw = None
     stack: str | None = None
     retry_after_ms: DurationMs | None = None

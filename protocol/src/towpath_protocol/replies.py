@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from towpath_protocol.errors import ErrorInfo
 from towpath_protocol.priorities import Priority
+from towpath_protocol.raw import OptionalRaw
 
 
 class DeployedWorkflow(Struct, frozen=True, kw_only=True):
@@ -94,7 +95,7 @@ class ErrorView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: str
     message: str
     retryable: bool | UnsetType = UNSET
-    details: Raw | None = None
+    details: OptionalRaw = None
     stack: str | None = None
     step: str | None = None
     attempt: int | None = None
@@ -110,7 +111,7 @@ class StepView(Struct, frozen=True, kw_only=True):
     status: str
     attempt: int
     iteration: int
-    output: Raw | None = None
+    output: OptionalRaw = None
     error: ErrorView | None = None
     worker_id: str | None = None
     started_at: str | None = None
@@ -133,7 +134,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     status: str
     compensation: str | None = None
     input: Raw
-    output: Raw | None
+    output: OptionalRaw
     error: ErrorView | None
     priority: Priority
     tags: tuple[str, ...]
@@ -173,7 +174,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     run_id: str
     status: str
     settled: bool
-    output: Raw | None = None
+    output: OptionalRaw = None
     error: ErrorView | None = None
     output_omitted: int | UnsetType = UNSET
 
@@ -216,7 +217,7 @@ class TransitionView(Struct, frozen=True, kw_only=True):
     visit: int | None
     token: str | None
     cause: Raw
-    data: Raw | None = None
+    data: OptionalRaw = None
 
 
 class RunHistory(Struct, frozen=True, kw_only=True):

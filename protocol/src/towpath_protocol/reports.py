@@ -13,11 +13,8 @@ from typing import Annotated, Final
 from msgspec import Meta, Raw, Struct, field
 
 from towpath_protocol.failures import DurationMs, Failure
+from towpath_protocol.raw import OptionalRaw, forget_null, null
 from towpath_protocol.versions import current_version
-
-
-def _null() -> Raw:
-    return Raw(b"null")
 
 
 class ReleaseReason(StrEnum):
@@ -41,7 +38,7 @@ class CustomEvent(Struct, frozen=True, kw_only=True):
     """An event that the worker wants announced as `custom`. `data` is any JSON value."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
-    data: Raw = field(default_factory=_null)
+    data: Raw = field(default_factory=null)
 
 
 class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,7 +47,7 @@ class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str
     at: str | None = None
     level: str = field(default="info")
-    fields: Raw | None = None
+    fields: OptionalRaw = None
 
 
 class StepStarted(
@@ -78,7 +75,7 @@ class StepHeartbeat(
     token: str | None = None
     worker_id: str | None = None
     n: int = 0
-    progress: Raw | None = None
+    progress: OptionalRaw = None
 
 
 class StepCompleted(
@@ -91,13 +88,16 @@ class StepCompleted(
     step: str | None = None
     token: str | None = None
     worker_id: str | None = None
-    output: Raw = field(default_factory=_null)
-    metadata: Raw | None = None
+    output: Raw = field(default_factory=null)
+    metadata: OptionalRaw = None
     again: Again | None = None
     events: tuple[CustomEvent, ...] = ()
     started_at: str | None = None
     finished_at: str | None = None
     logs: tuple[LogLine, ...] = ()
+
+    def __post_init__(self) -> None:
+        forget_null(self, "metadata")
 
 
 class StepFailed(
@@ -130,7 +130,7 @@ class StepReleased(
     worker_id: str | None = None
     reason: ReleaseReason
     after_ms: DurationMs | None = None
-    progress: Raw | None = None
+    progress: OptionalRaw = None
     logs: tuple[LogLine, ...] = ()
 
 

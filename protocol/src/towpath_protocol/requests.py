@@ -16,6 +16,7 @@ from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.failures import DurationMs
 from towpath_protocol.ids import Name, RunIdText, check_key
 from towpath_protocol.priorities import Priority
+from towpath_protocol.raw import OptionalRaw, forget_null, null
 from towpath_protocol.times import parse_instant
 
 TAGS_MAX: Final = 32
@@ -31,11 +32,6 @@ PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 Text = Annotated[str, Meta(max_length=512)]
 """Free text of a person or program: who, why, an id of theirs."""
 MessageId = Annotated[str, Meta(min_length=1, max_length=256)]
-
-
-def null() -> Raw:
-    """The JSON value null, the default of every user value."""
-    return Raw(b"null")
 
 
 def _refuse(message: str, name: str, fix: str = "") -> ProtocolError:
@@ -89,17 +85,18 @@ class StartRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: str | None = None
     priority: Priority | None = None
     tags: Tags | None = None
-    context: Raw | None = None
+    context: OptionalRaw = None
     on_conflict: OnConflict = OnConflict.EXISTING
     request_id: MessageId | None = None
     triggered_by: Text | None = None
 
     def __post_init__(self) -> None:
         _check_start(self.key, self.delay_ms, self.at)
+        forget_null(self, "context")
         _check_object(self.context, "context")
 
 
-def _check_object(value: Raw | None, name: str) -> None:
+def _check_object(value: OptionalRaw, name: str) -> None:
     if value is not None and not bytes(value).lstrip().startswith(b"{"):
         raise _refuse("is no JSON object", name)
 
@@ -154,7 +151,7 @@ class SignalWithStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: str | None = None
     priority: Priority | None = None
     tags: Tags | None = None
-    context: Raw | None = None
+    context: OptionalRaw = None
     request_id: MessageId | None = None
     triggered_by: Text | None = None
     signal: Name
@@ -164,6 +161,7 @@ class SignalWithStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         _check_start(self.key, self.delay_ms, self.at)
+        forget_null(self, "context")
         _check_object(self.context, "context")
 
 
