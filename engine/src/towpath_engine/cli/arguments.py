@@ -16,7 +16,13 @@ class _Verbs(Protocol):
     """What we use of argparse's collection of subcommands, whose class is private."""
 
     def add_parser(
-        self, name: str, *, help: str, description: str, epilog: str, allow_abbrev: bool
+        self,
+        name: str,
+        *,
+        help: str,  # noqa: A002 - its name, not ours
+        description: str,
+        epilog: str,
+        allow_abbrev: bool,
     ) -> argparse.ArgumentParser: ...
 
 

@@ -40,12 +40,17 @@ def dev(arguments: Arguments) -> Exit:
 
 def serve(arguments: Arguments) -> Exit:
     """`towpath serve`"""
-    from towpath_engine.app import serve as serve_engine
+    import uvloop
+
+    from towpath_engine import app
     from towpath_engine.logs import configure_logs
 
     settings = load_settings(os.environ, arguments.config).settings
     configure_logs(level=settings.log_level, log_format=settings.log_format)
-    return Exit(serve_engine(settings))
+    status = uvloop.run(app.serve(settings))
+    return {app.EXIT_REFUSED: Exit.REFUSED, app.EXIT_UNAVAILABLE: Exit.UNREACHABLE}.get(
+        status, Exit.OK
+    )
 
 
 def migrate(arguments: Arguments) -> Exit:
@@ -101,7 +106,7 @@ def _import_object(target: str) -> object:
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
             raise CommandError(Exit.USAGE, f"there is no module {error.name!r} here") from error
         raise _broken_module(module_name) from error
-    except Exception as error:  # noqa: BLE001 - their module may raise whatever it likes
+    except Exception as error:
         raise _broken_module(module_name) from error
     return getattr(module, name, None)
 

@@ -1,8 +1,14 @@
 """Ports on the loopback interface."""
 
+import random
 import socket
 
+from towpath_engine.dev.errors import DevError
+
 LOOPBACK = "127.0.0.1"
+
+_RANGE = (18_000, 32_000)
+_TRIES_MAX = 1_000
 
 
 def is_free(port: int) -> bool:
@@ -18,10 +24,15 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody uses at the moment, outside the range of outgoing connections.
+
+    One of those could take the port while its server is being started again.
+    """
+    for _ in range(_TRIES_MAX):
+        port = random.randrange(*_RANGE)  # noqa: S311 - it only has to differ from the others'
+        if is_free(port):
+            return port
+    raise DevError("no free port was found")
 
 
 def choose_port(*wanted: int | None) -> int:
