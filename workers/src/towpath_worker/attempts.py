@@ -1,0 +1,232 @@
+"""Attempts in progress: the task of each lease, its context, its heartbeats, its report."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Raw, Struct
+
+from towpath_protocol.codec import encode
+from towpath_protocol.failures import Failure
+from towpath_protocol.reports import ReleaseReason, Report, StepFailed, StepHeartbeat, StepStarted
+from towpath_worker.background import Background
+from towpath_worker.clock import now_ms, wall_text
+from towpath_worker.context import Context
+from towpath_worker.execution import Execution
+from towpath_worker.keeper import Keeper
+from towpath_worker.options import WorkerOptions
+from towpath_worker.outcomes import Dropped, Outcome, Released
+from towpath_worker.registry import Registry, Task
+from towpath_worker.reporting import Reporter, headers_of, subject_of
+from towpath_worker.session import Action, Lease, LeaseState, Session
+from towpath_worker.transport import Connection, TransportError
+
+HEARTBEAT_GAP_MAX_MS: Final = 1_000
+HEADERS_ROOM_BYTES: Final = 16 * 1024
+GIVE_BACK_SECONDS: Final = 30
+
+
+class _Running(Struct, eq=False):
+    context: Context
+    started_at: str
+    task: asyncio.Task[None] | None = None
+    executing: bool = True
+    heartbeat_count: int = 0
+    heartbeat_due_ms: int = 0
+    heartbeat_timer: asyncio.TimerHandle | None = None
+
+
+class Attempts:
+    """Does what a session decides about its leases. `on_actions` gets what follows from it."""
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        registry: Registry,
+        execution: Execution,
+        connection: Connection,
+        reporter: Reporter,
+        keeper: Keeper,
+        options: WorkerOptions,
+        on_actions: Callable[[list[Action]], None],
+    ) -> None:
+        self._session = session
+        self._registry = registry
+        self._execution = execution
+        self._connection = connection
+        self._reporter = reporter
+        self._keeper = keeper
+        self._options = options
+        self._worker_id = reporter.worker_id
+        self._on_actions = on_actions
+        self._background = Background()
+        self._running: dict[str, _Running] = {}
+
+    def start(self, lease: Lease) -> None:
+        """Run the lease's task; it has a slot."""
+        task = self._registry.get(lease.dispatch.task)
+        assert task is not None, "a lease of an unknown task never starts"
+        running = _Running(self._context(lease), wall_text())
+        self._running[lease.token] = running
+        self.keep(lease)
+        running.task = self._background.start(self._run(lease, task, running))
+
+    def keep(self, lease: Lease) -> None:
+        """In-progress acks from now on; `step-started` too, once the attempt runs."""
+        dispatch = lease.dispatch
+        running = self._running.get(lease.token)
+        at_once = dispatch.heartbeat_timeout_ms is not None
+        self._keeper.keep(
+            dispatch,
+            lease.ack_subject,
+            started=None if running is None else self._started(lease, running),
+            started_after_ms=0 if at_once else round(self._options.started_after_seconds * 1000),
+            traceparent=lease.traceparent,
+        )
+
+    def interrupt(self, lease: Lease) -> None:
+        """Tell the task to stop: an async one is cancelled, a plain function may look."""
+        running = self._running.get(lease.token)
+        if running is None:
+            return
+        running.context.cancelled.set(lease.cancel_reason or "cancelled")
+        task = self._registry.get(lease.dispatch.task)
+        is_async = task is not None and task.is_async
+        if is_async and running.executing and running.task is not None:
+            running.task.cancel()
+
+    def give_back(self, lease: Lease, reason: ReleaseReason) -> None:
+        """Report `step-released`, then acknowledge."""
+        self._background.start(self._give_back(lease, reason))
+
+    async def join(self) -> None:
+        """Wait until nothing runs and nothing is reported any more."""
+        await self._background.join()
+
+    async def cancel(self) -> None:
+        """Give up what still runs or is still being reported."""
+        await self._background.cancel()
+
+    def _context(self, lease: Lease) -> Context:
+        return Context(
+            lease.dispatch,
+            options=self._options,
+            loop=asyncio.get_running_loop(),
+            on_heartbeat=lambda: self._heartbeat(lease),
+        )
+
+    def _started(self, lease: Lease, running: _Running) -> StepStarted:
+        return StepStarted(
+            run_id=lease.dispatch.run_id,
+            step=lease.dispatch.step,
+            token=lease.token,
+            worker_id=self._worker_id,
+            started_at=running.started_at,
+        )
+
+    async def _run(self, lease: Lease, task: Task, running: _Running) -> None:
+        dispatch = lease.dispatch
+        outcome = await self._execution.run(task, running.context, bytes(dispatch.input))
+        running.executing = False
+        if running.heartbeat_timer is not None:
+            running.heartbeat_timer.cancel()
+        if lease.state is not LeaseState.RUNNING:
+            return  # given back in the meantime
+        self._session.ended(lease.token)
+        reported = await self._report(lease, running, outcome)
+        await self._close(lease, reported=reported)
+
+    async def _report(self, lease: Lease, running: _Running, outcome: Outcome) -> bool:
+        if lease.stale or lease.expired:
+            outcome = Dropped(why="stale" if lease.stale else "attempt_timeout")
+        notes = running.context.taken()
+        report = self._reporter.build(lease.dispatch, outcome, notes, started_at=running.started_at)
+        if report is None:
+            return False
+        return await self._reporter.send(
+            lease.dispatch,
+            self._fit(lease, report),
+            until_ms=lease.ends_ms,
+            traceparent=lease.traceparent,
+        )
+
+    async def _give_back(self, lease: Lease, reason: ReleaseReason) -> None:
+        running = self._running.get(lease.token)
+        progress = None if running is None else running.context.taken().progress
+        report = self._reporter.released(lease.dispatch, Released(reason=reason), progress=progress)
+        reported = await self._reporter.send(
+            lease.dispatch,
+            report,
+            until_ms=now_ms() + GIVE_BACK_SECONDS * 1000,
+            traceparent=lease.traceparent,
+        )
+        await self._close(lease, reported=reported)
+
+    async def _close(self, lease: Lease, *, reported: bool) -> None:
+        self._running.pop(lease.token, None)
+        self._keeper.drop(lease.token)
+        over = reported or lease.stale
+        if over:
+            await self._reporter.acknowledge(lease.ack_subject)
+        self._on_actions(self._session.closed(lease.token, reported=over))
+
+    def _fit(self, lease: Lease, report: Report) -> Report:
+        """Every part has its limit; a server with a small `max_payload` may still refuse the sum,
+        and would close the connection for it."""
+        size = len(encode(report)) + HEADERS_ROOM_BYTES
+        if size <= self._connection.payload_bytes_max:
+            return report
+        message = f"the report has {size} bytes, NATS takes {self._connection.payload_bytes_max}"
+        return StepFailed(
+            run_id=lease.dispatch.run_id,
+            step=lease.dispatch.step,
+            token=lease.token,
+            worker_id=self._worker_id,
+            error=Failure(type="TooLarge", message=message, retryable=False),
+        )
+
+    def _heartbeat(self, lease: Lease) -> None:
+        """Send a heartbeat now, or when the last one is old enough."""
+        running = self._running.get(lease.token)
+        if running is None or not running.executing or running.heartbeat_timer is not None:
+            return
+        now = now_ms()
+        if now >= running.heartbeat_due_ms:
+            self._send_heartbeat(lease, running, now)
+            return
+
+        def later() -> None:
+            running.heartbeat_timer = None
+            if running.executing:
+                self._send_heartbeat(lease, running, now_ms())
+
+        delay_seconds = (running.heartbeat_due_ms - now) / 1000
+        running.heartbeat_timer = asyncio.get_running_loop().call_later(delay_seconds, later)
+
+    def _send_heartbeat(self, lease: Lease, running: _Running, now: int) -> None:
+        timeout_ms = lease.dispatch.heartbeat_timeout_ms
+        gap_ms = HEARTBEAT_GAP_MAX_MS if timeout_ms is None else timeout_ms // 4
+        running.heartbeat_due_ms = now + min(HEARTBEAT_GAP_MAX_MS, gap_ms)
+        running.heartbeat_count += 1
+        progress = running.context.taken().progress
+        report = StepHeartbeat(
+            run_id=lease.dispatch.run_id,
+            step=lease.dispatch.step,
+            token=lease.token,
+            worker_id=self._worker_id,
+            n=running.heartbeat_count,
+            progress=None if progress is None else Raw(progress),
+        )
+        self._background.start(self._publish_heartbeat(lease, report))
+
+    async def _publish_heartbeat(self, lease: Lease, report: StepHeartbeat) -> None:
+        try:
+            # Without waiting for a PubAck: the next heartbeat makes a lost one good.
+            await self._connection.publish(
+                subject_of(lease.dispatch, report),
+                encode(report),
+                headers=headers_of(lease.dispatch, report, lease.traceparent),
+            )
+        except TransportError:
+            return

@@ -1,0 +1,14 @@
+"""The one monotonic clock of this package, in milliseconds."""
+
+import time
+from datetime import UTC, datetime
+
+
+def now_ms() -> int:
+    """Milliseconds of a clock that never goes back; only differences mean anything."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall_text() -> str:
+    """The wall clock as RFC 3339 UTC with microseconds; informative only."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

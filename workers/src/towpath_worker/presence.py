@@ -1,0 +1,76 @@
+"""The heartbeat exchange of a worker: which tokens it holds, which of them it should stop.
+
+It makes lost cancel pushes good within seconds, and asks the engine to create missing consumers.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from towpath_protocol.codec import decode, encode
+from towpath_protocol.dispatch import WorkerHeartbeat, WorkerHeartbeatReply
+from towpath_protocol.errors import ProtocolError
+from towpath_worker.transport import Connection, TransportError
+
+_log = logging.getLogger("towpath.worker.presence")
+
+ANSWER_SECONDS: Final = 5.0
+NUDGE_GAP_SECONDS: Final = 0.5
+TOKENS_MAX: Final = 10_000
+
+
+class Presence:
+    """Asks every `interval_seconds`, and soon after `nudge`, until `stop`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        subject: str,
+        describe: Callable[[], WorkerHeartbeat],
+        on_reply: Callable[[WorkerHeartbeatReply], None],
+        interval_seconds: float,
+    ) -> None:
+        self._connection = connection
+        self._subject = subject
+        self._describe = describe
+        self._on_reply = on_reply
+        self._interval_seconds = interval_seconds
+        self._nudged = asyncio.Event()
+        self._stopped = False
+
+    def nudge(self) -> None:
+        """Ask soon: a consumer is missing, or the connection is new."""
+        self._nudged.set()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stopped = True
+        self._nudged.set()
+
+    async def run(self) -> None:
+        """Ask until `stop`."""
+        while not self._stopped:
+            await self.ask()
+            await asyncio.sleep(min(NUDGE_GAP_SECONDS, self._interval_seconds))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_seconds):
+                    await self._nudged.wait()
+            if not self._stopped:
+                self._nudged.clear()
+
+    async def ask(self) -> None:
+        """One exchange; without an engine, or without NATS, nothing happens."""
+        try:
+            received = await self._connection.request(
+                self._subject, encode(self._describe()), timeout_seconds=ANSWER_SECONDS
+            )
+            reply = decode(received.body, WorkerHeartbeatReply)
+        except TransportError as error:
+            _log.debug("heartbeat_unanswered error=%s", error)
+        except ProtocolError as error:
+            _log.warning("heartbeat_answer_unreadable error=%s", error)
+        else:
+            self._on_reply(reply)

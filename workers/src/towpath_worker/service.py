@@ -1,0 +1,250 @@
+"""One served worker, wired together: connection, keeper, pull loop, session, attempts, presence."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+from importlib.metadata import version
+from typing import Final, assert_never
+
+from towpath_protocol.codec import decode
+from towpath_protocol.dispatch import (
+    StepCancel,
+    StepDispatch,
+    WorkerHeartbeat,
+    WorkerHeartbeatReply,
+)
+from towpath_protocol.errors import ProtocolError
+from towpath_protocol.subjects import control_subject, heartbeat_subject, parse_dispatch
+from towpath_worker.attempts import Attempts
+from towpath_worker.background import Background
+from towpath_worker.clock import now_ms
+from towpath_worker.execution import Execution
+from towpath_worker.keeper import Keeper
+from towpath_worker.options import ConnectionOptions, WorkerOptions
+from towpath_worker.presence import TOKENS_MAX, Presence
+from towpath_worker.pulling import Delivery, Puller
+from towpath_worker.registry import Registry
+from towpath_worker.reporting import Reporter
+from towpath_worker.session import (
+    Acknowledge,
+    Action,
+    Expire,
+    GiveBack,
+    Interrupt,
+    Renew,
+    Session,
+    Start,
+)
+from towpath_worker.threads import TaskThreads
+from towpath_worker.transport import Connection, NotConnectedError, Received
+
+_log = logging.getLogger("towpath.worker")
+
+SDK: Final = f"python/{version('towpath-worker')}"
+TICK_SECONDS: Final = 0.1
+FAREWELL_MS: Final = 5_000
+"""After the drain timeout: how long the reports that give attempts back may still take."""
+
+
+class StopRequest:
+    """A request to stop: the first drains, the second does not wait for running attempts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.event = asyncio.Event()
+
+    def add(self) -> None:
+        """Ask (again) to stop."""
+        self.count += 1
+        self.event.set()
+
+
+class Service:
+    """Serves one queue until it is stopped. Use once."""
+
+    def __init__(
+        self,
+        queue: str,
+        *,
+        registry: Registry,
+        connection: ConnectionOptions,
+        options: WorkerOptions,
+    ) -> None:
+        self.worker_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._queue = queue
+        self._prefix = connection.prefix
+        self._registry = registry
+        self._options = options
+        name = f"towpath-worker/{queue}/{self.worker_id}"
+        self._connection = Connection(connection, name=name)
+        self._keeper = Keeper(connection, name=name)
+        self._threads = TaskThreads()
+        self._session = Session(slots=options.slots, hold_ms=round(options.hold_seconds * 1000))
+        self._reporter = Reporter(
+            self._connection,
+            worker_id=self.worker_id,
+            ack_timeout_seconds=options.report_ack_timeout_seconds,
+        )
+        self._background = Background()
+        self._attempts = Attempts(
+            session=self._session,
+            registry=registry,
+            execution=Execution(self._threads, options),
+            connection=self._connection,
+            reporter=self._reporter,
+            keeper=self._keeper,
+            options=options,
+            on_actions=self._act,
+        )
+        self._presence = Presence(
+            self._connection,
+            subject=heartbeat_subject(self._prefix, queue),
+            describe=self._describe,
+            on_reply=self._on_reply,
+            interval_seconds=options.heartbeat_interval_seconds,
+        )
+        self._puller = Puller(
+            self._connection,
+            prefix=self._prefix,
+            queue=queue,
+            free=lambda: self._session.free,
+            on_delivery=self._on_delivery,
+            on_missing=self._presence.nudge,
+        )
+
+    async def run(self, stop: StopRequest) -> None:
+        """Serve until `stop`, then drain. Survives every absence of NATS."""
+        self._keeper.start()
+        try:
+            if await self._open(stop):
+                await self._serve(stop)
+        finally:
+            self._presence.stop()
+            self._puller.stop()
+            await self._attempts.cancel()
+            await self._background.cancel()
+            self._threads.close()
+            self._keeper.stop()
+            await self._connection.close()
+
+    async def _open(self, stop: StopRequest) -> bool:
+        """True when connected; False when `stop` came first."""
+        while not stop.event.is_set():
+            try:
+                await self._connection.open(timeout_seconds=1.0)
+            except NotConnectedError as error:
+                _log.info("worker_waiting queue=%s error=%s", self._queue, error)
+            else:
+                return True
+        return False
+
+    async def _serve(self, stop: StopRequest) -> None:
+        control = control_subject(self._prefix, self._queue)
+        await self._connection.subscribe(control, self._on_control)
+        self._connection.on_reset(self._presence.nudge)
+        # The first exchange has the queue's consumers created, so that the first pull finds them.
+        await self._presence.ask()
+        self._background.start(self._presence.run())
+        pulling = self._background.start(self._puller.run())
+        _log.info("worker_started queue=%s worker_id=%s", self._queue, self.worker_id)
+        while not stop.event.is_set():
+            self._act(self._session.tick(now_ms()))
+            self._puller.pump()
+            await _wait(stop.event, TICK_SECONDS)
+        await self._drain(stop, pulling)
+        _log.info("worker_stopped queue=%s worker_id=%s", self._queue, self.worker_id)
+
+    async def _drain(self, stop: StopRequest, pulling: asyncio.Task[None]) -> None:
+        timeout_ms = round(self._options.drain_timeout_seconds * 1000)
+        ends_ms = now_ms() + timeout_ms
+        self._act(self._session.drain(timeout_ms=timeout_ms, now_ms=now_ms()))
+        self._puller.stop()
+        while not (self._session.idle and pulling.done()):
+            if stop.count > 1 and now_ms() < ends_ms:
+                ends_ms = now_ms()
+                self._act(self._session.drain(timeout_ms=0, now_ms=ends_ms))
+            if now_ms() > ends_ms + FAREWELL_MS:
+                _log.warning("drain_incomplete tokens=%d", len(self._session.tokens))
+                return
+            self._act(self._session.tick(now_ms()))
+            await asyncio.sleep(TICK_SECONDS / 5)
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Start(lease):
+                    self._attempts.start(lease)
+                case GiveBack(lease, reason):
+                    self._attempts.give_back(lease, reason)
+                case Acknowledge(ack_subject):
+                    self._background.start(self._reporter.acknowledge(ack_subject))
+                case Renew(lease):
+                    self._keeper.renew(lease.token, lease.ack_subject)
+                case Interrupt(lease):
+                    self._attempts.interrupt(lease)
+                case Expire(lease):
+                    self._keeper.drop(lease.token)
+                case _:
+                    assert_never(action)
+        self._puller.pump()
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        try:
+            dispatch = decode(delivery.body, StepDispatch)
+            subject = parse_dispatch(delivery.subject, self._prefix)
+        except ProtocolError as error:
+            self._refuse(delivery, f"undecodable dispatch: {error}")
+            return
+        if (subject.queue, subject.run_id, subject.token) != (
+            self._queue,
+            dispatch.run_id,
+            dispatch.token,
+        ):
+            self._refuse(delivery, "the dispatch disagrees with its subject")
+            return
+        self._act(
+            self._session.delivered(
+                dispatch,
+                delivery.ack_subject,
+                known_task=self._registry.get(dispatch.task) is not None,
+                now_ms=now_ms(),
+                traceparent=delivery.traceparent,
+            )
+        )
+
+    def _refuse(self, delivery: Delivery, reason: str) -> None:
+        _log.error("dispatch_refused subject=%s reason=%s", delivery.subject, reason)
+        self._background.start(self._reporter.terminate(delivery.ack_subject, reason))
+        self._puller.pump()
+
+    def _on_control(self, received: Received) -> None:
+        try:
+            cancel = decode(received.body, StepCancel)
+        except ProtocolError as error:
+            _log.warning("control_unreadable error=%s", error)
+            return
+        self._act(self._session.cancelled(cancel.token, cancel.reason or "cancelled"))
+
+    def _describe(self) -> WorkerHeartbeat:
+        return WorkerHeartbeat(
+            worker_id=self.worker_id,
+            tasks=self._registry.names,
+            slots=self._options.slots,
+            sdk=SDK,
+            tokens=self._session.tokens[:TOKENS_MAX],
+        )
+
+    def _on_reply(self, reply: WorkerHeartbeatReply) -> None:
+        for token in reply.stale:
+            self._act(self._session.stale(token))
+        for token in reply.cancel:
+            self._act(self._session.cancelled(token, "cancelled"))
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

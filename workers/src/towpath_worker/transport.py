@@ -1,0 +1,295 @@
+"""NATS, behind one typed wall: the only module of this package that imports nats.
+
+A `Connection` stays usable for ever: a lost server is reconnected to by the client, a client that
+closed for good (a fatal error of the server, rotated credentials) is replaced by a new one. After
+each of these the subscriptions are back and the reset callbacks run. Callbacks given to a
+connection never raise and never block.
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from secrets import token_hex
+from typing import Any, Final
+
+import nats
+import nats.errors
+from msgspec import Struct
+from nats.aio.client import Client as NatsClient
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+
+from towpath_worker.options import ConnectionOptions
+
+_log = logging.getLogger("towpath.worker.transport")
+
+RECONNECT_WAIT_SECONDS: Final = 0.25
+REBUILD_WAIT_MAX_SECONDS: Final = 5.0
+PENDING_BYTES_MAX: Final = 8 * 2**20
+NO_RESPONDERS: Final = "503"
+
+
+class TransportError(Exception):
+    """NATS could not be used. Whether a message arrived is not known."""
+
+
+class NotConnectedError(TransportError):
+    """There is no live connection to NATS now."""
+
+
+class NoAnswerError(TransportError):
+    """Nobody answered a request in time, or nobody listens on its subject."""
+
+
+class Received(Struct, frozen=True):
+    """A message. `status` is the NATS status of a message without a body, as `404` or `503`."""
+
+    subject: str
+    reply: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def status(self) -> str | None:
+        """The status code, or None for a message with content."""
+        return self.headers.get("Status") if not self.body else None
+
+
+Callback = Callable[[Received], None]
+
+
+class Subscription:
+    """A subscription that survives reconnection and replacement of the client."""
+
+    def __init__(self, subject: str, callback: Callback) -> None:
+        self.subject = subject
+        self._callback = callback
+        self._native: NatsSubscription | None = None
+        self.closed = False
+
+    async def attach(self, client: NatsClient) -> None:
+        """Subscribe on this client; for `Connection` alone."""
+
+        async def on_message(msg: Msg) -> None:
+            self._callback(_received(msg))
+
+        untyped: Any = client  # its signature names types that do not exist
+        self._native = await untyped.subscribe(self.subject, cb=on_message)
+
+    async def detach(self) -> None:
+        """Unsubscribe, and deliver what the server had sent before; for `Connection` alone."""
+        self.closed = True
+        native, self._native = self._native, None
+        if native is not None:
+            with contextlib.suppress(nats.errors.Error, OSError, asyncio.TimeoutError):
+                await native.drain()
+
+
+class Connection:
+    """One connection to NATS. Use `open`, then the rest; `close` ends it.
+
+    `publish` and `subscribe` raise NotConnectedError while there is no live connection.
+    """
+
+    def __init__(self, options: ConnectionOptions, *, name: str) -> None:
+        self._options = options
+        self._name = name
+        self._client: NatsClient | None = None
+        self._subscriptions: list[Subscription] = []
+        self._resets: list[Callable[[], None]] = []
+        self._rebuilding: asyncio.Task[None] | None = None
+        self._closing = False
+        self._last_error = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def connected(self) -> bool:
+        """True while there is a live connection."""
+        return self._client is not None and self._client.is_connected
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """The server's `max_payload`: body and headers of one message together."""
+        return self._client.max_payload if self.connected and self._client else 2**20
+
+    def on_reset(self, callback: Callable[[], None]) -> None:
+        """Run `callback` after every reconnection: replies under way are lost."""
+        self._resets.append(callback)
+
+    def new_inbox(self) -> str:
+        """A subject that nobody else uses, below the inbox prefix."""
+        return f"{self._options.inbox_prefix}.{token_hex(11)}"
+
+    async def open(self, *, timeout_seconds: float | None = None) -> None:
+        """Connect. Raises NotConnectedError when there is no server within `timeout_seconds`; None
+        goes on for ever."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._rebuild(0.0)
+        except TimeoutError as error:
+            raise NotConnectedError(
+                f"no NATS server answers at {self._options.nats_url}"
+            ) from error
+
+    async def close(self) -> None:
+        """Flush and disconnect. Nothing works afterwards."""
+        self._closing = True
+        if self._rebuilding is not None:
+            self._rebuilding.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._rebuilding
+        client, self._client = self._client, None
+        if client is None:
+            return
+        with contextlib.suppress(nats.errors.Error, OSError, asyncio.TimeoutError):
+            if client.is_connected:
+                await client.flush(2)
+        with contextlib.suppress(nats.errors.Error, OSError, asyncio.TimeoutError):
+            await client.close()
+
+    async def publish(
+        self,
+        subject: str,
+        body: bytes,
+        *,
+        reply: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Send a message. Raises TransportError when it cannot even be buffered."""
+        client = self._live()
+        try:
+            await client.publish(subject, body, reply=reply, headers=headers)
+        except (nats.errors.Error, OSError) as error:
+            raise TransportError(f"publish to {subject} failed: {error}") from error
+
+    async def request(
+        self,
+        subject: str,
+        body: bytes,
+        *,
+        timeout_seconds: float,
+        headers: dict[str, str] | None = None,
+    ) -> Received:
+        """Send a request and wait for one answer.
+
+        Raises NoAnswerError when nobody listens or nobody answers in time, NotConnectedError
+        without a connection, TransportError when the message cannot be sent.
+        """
+        client = self._live()
+        try:
+            msg = await client.request(subject, body, timeout=timeout_seconds, headers=headers)
+        except nats.errors.NoRespondersError as error:
+            raise NoAnswerError(f"nobody listens on {subject}") from error
+        except (TimeoutError, nats.errors.TimeoutError) as error:
+            raise NoAnswerError(f"no answer on {subject} within {timeout_seconds:g} s") from error
+        except (nats.errors.Error, OSError) as error:
+            raise TransportError(f"request to {subject} failed: {error}") from error
+        return _received(msg)
+
+    async def subscribe(self, subject: str, callback: Callback) -> Subscription:
+        """Subscribe until `unsubscribe`. Raises TransportError without a live connection."""
+        client = self._live()
+        subscription = Subscription(subject, callback)
+        try:
+            await subscription.attach(client)
+        except (nats.errors.Error, OSError) as error:
+            raise TransportError(f"subscribe to {subject} failed: {error}") from error
+        self._subscriptions.append(subscription)
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription after what the server had already sent was delivered."""
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+        await subscription.detach()
+
+    def _live(self) -> NatsClient:
+        client = self._client
+        if client is None or not client.is_connected:
+            raise NotConnectedError(f"not connected to NATS at {self._options.nats_url}")
+        return client
+
+    async def _rebuild(self, wait_seconds: float) -> None:
+        """Connect a new client, for ever, and put the subscriptions back."""
+        while True:
+            await asyncio.sleep(wait_seconds)
+            wait_seconds = min(REBUILD_WAIT_MAX_SECONDS, max(0.25, wait_seconds * 2))
+            client = NatsClient()
+            try:
+                await client.connect(**self._arguments(client))
+                for subscription in list(self._subscriptions):
+                    await subscription.attach(client)
+            except (TimeoutError, nats.errors.Error, OSError) as error:
+                _log.info("nats_unreachable url=%s error=%s", self._options.nats_url, error)
+                with contextlib.suppress(nats.errors.Error, OSError):
+                    await client.close()
+                continue
+            except asyncio.CancelledError:
+                with contextlib.suppress(nats.errors.Error, OSError):
+                    await client.close()
+                raise
+            self._client = client
+            self._reset()
+            return
+
+    def _arguments(self, client: NatsClient) -> dict[str, Any]:
+        options = self._options
+
+        async def on_error(error: Exception) -> None:
+            # A server that is away repeats itself four times a second: once is enough.
+            if repr(error) != self._last_error:
+                self._last_error = repr(error)
+                _log.warning("nats_error name=%s error=%r", self._name, error)
+
+        async def on_reconnect() -> None:
+            self._reset()
+
+        async def on_closed() -> None:
+            self._closed(client)
+
+        return {
+            "servers": options.servers,
+            "name": self._name,
+            "user": options.user,
+            "password": options.password,
+            "token": options.token,
+            "inbox_prefix": options.inbox_prefix,
+            "tls": _tls(options),
+            "connect_timeout": options.connect_timeout_seconds,
+            # The first connection is retried here, so that it can be cancelled.
+            "allow_reconnect": True,
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": RECONNECT_WAIT_SECONDS,
+            "ping_interval": 5,
+            "max_outstanding_pings": 2,
+            "pending_size": PENDING_BYTES_MAX,
+            "error_cb": on_error,
+            "reconnected_cb": on_reconnect,
+            "closed_cb": on_closed,
+        }
+
+    def _closed(self, client: NatsClient) -> None:
+        # The client gave up for good; only a new one can help (nats-py never revives itself).
+        if self._closing or self._client is not client or self._loop is None:
+            return
+        _log.warning("nats_client_closed name=%s", self._name)
+        self._client = None
+        self._rebuilding = self._loop.create_task(self._rebuild(RECONNECT_WAIT_SECONDS))
+
+    def _reset(self) -> None:
+        self._last_error = ""
+        for callback in self._resets:
+            callback()
+
+
+def _tls(options: ConnectionOptions) -> ssl.SSLContext | None:
+    if options.tls_ca_file is None:
+        return None
+    return ssl.create_default_context(cafile=options.tls_ca_file)
+
+
+def _received(msg: Msg) -> Received:
+    return Received(msg.subject, msg.reply, msg.headers or {}, msg.data)

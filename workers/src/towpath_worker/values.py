@@ -1,0 +1,46 @@
+"""JSON values as Python sees them, and the two conversions at the border of a task.
+
+Laws: what came in goes to the task with its exact value (integers of any size, 1.0 stays a float);
+what a task returns is refused, with a reason, when JSON could not carry it unchanged.
+"""
+
+import msgspec
+
+from towpath_protocol.codec import JsonValue, dumps, loads
+from towpath_protocol.errors import ProtocolError
+
+Json = JsonValue
+"""Any JSON value."""
+
+
+class InvalidValueError(Exception):
+    """A value that is not legal JSON for this place. `too_large` tells which of the two it is."""
+
+    def __init__(self, message: str, *, too_large: bool = False) -> None:
+        super().__init__(message)
+        self.too_large = too_large
+
+
+def to_json(value: object, *, bytes_max: int, field: str) -> bytes:
+    """JSON text of a task's value: builtins, structs, dataclasses, enums, dates, sets, UUIDs.
+
+    Raises InvalidValueError, naming `field`, for what JSON cannot carry (NaN, unknown types, NUL,
+    lone surrogates, nesting beyond 64) and, with `too_large`, beyond `bytes_max` bytes.
+    """
+    try:
+        text = dumps(msgspec.to_builtins(value, str_keys=True), field=field)
+    except ProtocolError as error:
+        raise InvalidValueError(str(error)) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValueError(f"{field} cannot be written as JSON: {error}") from error
+    if len(text) > bytes_max:
+        raise InvalidValueError(
+            f"{field} is {len(text)} bytes of JSON, the limit is {bytes_max}", too_large=True
+        )
+    return text
+
+
+def from_json(text: bytes) -> Json:
+    """The value of JSON text; integers keep every digit."""
+    value: Json = loads(text)
+    return value
