@@ -125,7 +125,10 @@ class OutboxRow(Struct, frozen=True, kw_only=True):
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
-    """The log lines of one report: `lines` is a JSON array as text."""
+    """The log lines of one report: `lines` is a JSON array as text.
+
+    `cut` is set by the store: older rows of the attempt were dropped just before this one.
+    """
 
     run_id: str
     path: str
@@ -133,6 +136,7 @@ class LogLine(Struct, frozen=True, kw_only=True):
     token: str
     at: datetime
     lines: bytes
+    cut: bool = False
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
@@ -182,10 +186,15 @@ class StreamEpoch(Struct, frozen=True, kw_only=True):
 
 
 class SavedRun(Struct, frozen=True, kw_only=True):
-    """A run to write. `expected_version` None inserts it, else the row must still have it."""
+    """A run to write. `expected_version` None inserts it, else the row must still have it.
+
+    `before` is the run as it was at `expected_version`, if the caller still has it: then what did
+    not change (payloads above all) is neither sent nor written again. The result is the same.
+    """
 
     run: Run
     expected_version: int | None
+    before: Run | None = None
     steps: Sequence[Step] = ()
     transitions: Sequence[Transition] = ()
     signals: Sequence[StoredSignal] = ()
@@ -208,13 +217,21 @@ class BatchWrite(Struct, frozen=True, kw_only=True):
     unparked: Sequence[str] = ()
     """Ids of parked signals that were taken or have become dead letters."""
     dead_letters: Sequence[DeadLetter] = ()
+    """Kept up to the store's cap in rows and bytes; see `StoreTransaction.refused_letter_count`."""
+    requests: Sequence[tuple[str, str, str]] = ()
+    """(workflow, request_id, run_id): a start was answered with that run, since it holds the key;
+    a repeat of the request gets the same answer. A known request id is left alone."""
 
 
 class StoreTransaction(Protocol):
     """One open transaction. See the module for the order of calls."""
 
     async def claim_keys(self, claims: Sequence[KeyClaim]) -> list[KeyHolder]:
-        """Claim keys and request ids; answers in order. Repeats within `claims` lose too."""
+        """Claim keys and request ids; answers in order. Repeats within `claims` lose too.
+
+        The request id decides before the key. A claim that loses its key does not keep its request
+        id (see `BatchWrite.requests`).
+        """
         ...
 
     async def find_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -251,8 +268,29 @@ class StoreTransaction(Protocol):
     async def save(self, batch: BatchWrite) -> set[str]:
         """Write the batch; returns the ids of the runs whose version matched (and were written).
 
-        Runs that settle free their key here. Rows of a run that did not match are not written.
+        Runs that settle free their key here. Rows of a run that did not match are not written. A
+        new run does not match when its id exists or another run holds its key or request id; it
+        may take over a key that a run of the same batch frees.
+
+        StoreRejected also means: a gap in the transitions' seq, a version that does not grow, a
+        change of a settled run or step, a signal consumed twice.
         """
+        ...
+
+    async def rearm_timers(self, timers: Sequence[tuple[str, str | None, datetime | None]]) -> None:
+        """Set stored instants to what the step (or, with path None, the run) really waits for.
+
+        For (run_id, path, due_at) of timers that fired and were not due: `save` only ever moves
+        an instant to an earlier one. None disarms. Where the rows, as this transaction has saved
+        them, say an earlier instant than the caller does, that one counts: a later event of the
+        same batch may have moved it. The transaction must hold the runs' locks.
+        """
+        ...
+
+    @property
+    def refused_letter_count(self) -> int:
+        """Dead letters of this transaction's saves that did not fit under the cap: count and log
+        them."""
         ...
 
     async def steps_state(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Step]]:
@@ -271,7 +309,11 @@ class WorkflowVersion(Struct, frozen=True, kw_only=True):
 
 
 class RunPage(Struct, frozen=True, kw_only=True):
-    """A page of runs, newest first, without their steps, and the cursor of the next page."""
+    """A page of runs, newest first, and the cursor of the next page.
+
+    The runs come without their steps, and without input, output, context and metadata (these are
+    as for a run that has none), so that a page is small whatever the payloads are.
+    """
 
     runs: Sequence[Run]
     next_cursor: str | None
@@ -395,6 +437,14 @@ class Store(Protocol):
 
     async def due_parked(self, limit: int) -> list[ParkedSignal]:
         """Parked signals whose run or key exists now, or which have expired, oldest first."""
+        ...
+
+    async def count_parked(self, limit: int) -> int:
+        """How many signals are parked, counted up to `limit`: to bound the parking."""
+        ...
+
+    async def prune_signal_ids(self, limit: int) -> int:
+        """Forget at most `limit` identities of signals by key that are older than 7 days."""
         ...
 
     async def count_open_runs(self) -> dict[str, int]:

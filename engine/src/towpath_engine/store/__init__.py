@@ -1,0 +1,1 @@
+"""Storage: Postgres, and the same contract over dictionaries. Nothing else imports asyncpg."""

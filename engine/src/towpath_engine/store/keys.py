@@ -1,0 +1,175 @@
+"""Keys and request ids: who holds them. Claimed before any run is locked, in order."""
+
+from collections.abc import Mapping, Sequence
+
+from towpath_engine.core.model import Run
+from towpath_engine.store.errors import StoreUnavailable
+from towpath_engine.store.interface import KeyClaim, KeyHolder
+from towpath_engine.store.session import Connection, execute, fetch
+
+Name = tuple[str, str]
+"""(workflow, key) or (workflow, request id)."""
+
+_ROUNDS_MAX = 5
+
+
+async def claim_keys(connection: Connection, claims: Sequence[KeyClaim]) -> list[KeyHolder]:
+    """See StoreTransaction.claim_keys."""
+    first_of_request: dict[Name, KeyClaim] = {}
+    for claim in claims:
+        if claim.request_id is not None:
+            first_of_request.setdefault((claim.workflow, claim.request_id), claim)
+    requests = await claim_requests(
+        connection, {name: claim.run_id for name, claim in first_of_request.items()}
+    )
+    keys: dict[Name, str] = {}
+    for claim in claims:
+        if claim.key is not None and _has_request(claim, requests):
+            keys.setdefault((claim.workflow, claim.key), claim.run_id)
+    holders = resolve_claims(claims, requests, await claim_names(connection, keys))
+    await _free_requests_of_losers(connection, claims, holders, requests)
+    return holders
+
+
+def _has_request(claim: KeyClaim, requests: Mapping[Name, str]) -> bool:
+    if claim.request_id is None:
+        return True
+    return requests[claim.workflow, claim.request_id] == claim.run_id
+
+
+def resolve_claims(
+    claims: Sequence[KeyClaim], requests: Mapping[Name, str], keys: Mapping[Name, str]
+) -> list[KeyHolder]:
+    """Who holds what each claim wanted. Pure, for both stores: `requests` and `keys` say who holds
+    each name after the claims of this batch."""
+    holders: list[KeyHolder] = []
+    by_claimant: dict[str, str] = {}
+    for claim in claims:
+        if not _has_request(claim, requests):
+            assert claim.request_id is not None
+            first = requests[claim.workflow, claim.request_id]
+            # The first of this batch with the request id may itself have lost its key.
+            holders.append(KeyHolder(run_id=by_claimant.get(first, first), by_request=True))
+            continue
+        holder = claim.run_id if claim.key is None else keys[claim.workflow, claim.key]
+        by_claimant[claim.run_id] = holder
+        holders.append(KeyHolder(run_id=holder))
+    return holders
+
+
+async def _free_requests_of_losers(
+    connection: Connection,
+    claims: Sequence[KeyClaim],
+    holders: Sequence[KeyHolder],
+    requests: Mapping[Name, str],
+) -> None:
+    lost = [
+        claim
+        for claim, holder in zip(claims, holders, strict=True)
+        if claim.request_id is not None
+        and holder.run_id != claim.run_id
+        and requests[claim.workflow, claim.request_id] == claim.run_id
+    ]
+    if lost:
+        await execute(
+            connection,
+            "run_request_free",
+            workflow=[claim.workflow for claim in lost],
+            request_id=[claim.request_id for claim in lost],
+            run_id=[claim.run_id for claim in lost],
+        )
+
+
+async def claim_names(connection: Connection, wanted: Mapping[Name, str]) -> dict[Name, str]:
+    """Claim (workflow, key) pairs for run ids; who holds each now."""
+    holders: dict[Name, str] = {}
+    # A holder may free its key between the failed claim and the look at it: claim again.
+    for _ in range(_ROUNDS_MAX):
+        rest = {name: run_id for name, run_id in wanted.items() if name not in holders}
+        if not rest:
+            return holders
+        rows = await fetch(
+            connection,
+            "run_key_claim",
+            workflow=[workflow for workflow, _ in rest],
+            key=[key for _, key in rest],
+            run_id=list(rest.values()),
+        )
+        won = {(row[0], row[1]) for row in rows}
+        holders.update({name: rest[name] for name in won})
+        held = [name for name in rest if name not in won]
+        if held:
+            holders.update(await find_keys(connection, held))
+    message = "keys change hands too fast to be claimed"
+    raise StoreUnavailable(message)
+
+
+async def claim_requests(connection: Connection, wanted: Mapping[Name, str]) -> dict[Name, str]:
+    """Claim (workflow, request id) pairs for run ids; who holds each now."""
+    holders: dict[Name, str] = {}
+    for _ in range(_ROUNDS_MAX):
+        rest = {name: run_id for name, run_id in wanted.items() if name not in holders}
+        if not rest:
+            return holders
+        rows = await fetch(
+            connection,
+            "run_request_claim",
+            workflow=[workflow for workflow, _ in rest],
+            request_id=[request for _, request in rest],
+            run_id=list(rest.values()),
+        )
+        won = {(row[0], row[1]) for row in rows}
+        holders.update({name: rest[name] for name in won})
+        held = [name for name in rest if name not in won]
+        if held:
+            found = await fetch(
+                connection,
+                "run_request_find",
+                workflow=[workflow for workflow, _ in held],
+                request_id=[request for _, request in held],
+            )
+            holders.update({(row[0], row[1]): row[2] for row in found})
+    message = "request ids change hands too fast to be claimed"
+    raise StoreUnavailable(message)
+
+
+async def find_keys(connection: Connection, names: Sequence[Name]) -> dict[Name, str]:
+    """See StoreTransaction.find_keys."""
+    rows = await fetch(
+        connection,
+        "run_key_find",
+        workflow=[workflow for workflow, _ in names],
+        key=[key for _, key in names],
+    )
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
+async def free_keys(connection: Connection, settled: Sequence[Run]) -> None:
+    """Free the keys of runs that have settled."""
+    keyed = [run for run in settled if run.key is not None]
+    if keyed:
+        await execute(
+            connection,
+            "run_key_free",
+            workflow=[run.workflow for run in keyed],
+            key=[run.key for run in keyed],
+            run_id=[run.id for run in keyed],
+        )
+
+
+async def claim_for_new_runs(connection: Connection, runs: Sequence[Run]) -> set[str]:
+    """Make sure that new runs hold their names; the ids of those that do.
+
+    After `claim_keys` this finds every name claimed. It matters to a run that takes over the key of
+    one that settled in the same batch.
+    """
+    requests = {(r.workflow, r.request_id): r.id for r in runs if r.request_id is not None}
+    keys = {(r.workflow, r.key): r.id for r in runs if r.key is not None}
+    request_holders = await claim_requests(connection, requests)
+    key_holders = await claim_names(connection, keys)
+    return {
+        run.id
+        for run in runs
+        if (run.request_id is None or request_holders[run.workflow, run.request_id] == run.id)
+        and (run.key is None or key_holders[run.workflow, run.key] == run.id)
+    }

@@ -1,0 +1,2 @@
+-- The one clock.
+SELECT clock_timestamp();

@@ -1,0 +1,13 @@
+-- A page of dispatches of which no worker has said that it runs them, by (run, path).
+SELECT
+  open_step.run_id, open_step.path, open_step.token, open_step.queue, open_step.level,
+  open_step.dispatched_at, open_step.status,
+  EXISTS (
+    SELECT 1 FROM outbox
+    WHERE outbox.token = open_step.token AND outbox.run_id = open_step.run_id) AS in_outbox
+FROM open_step
+WHERE token IS NOT NULL AND NOT reported
+  AND (run_id, path) > (@after_run_id::uuid, @after_path::text)
+  AND dispatched_at < @older_than::timestamptz
+ORDER BY run_id, path
+LIMIT @limit::bigint;

@@ -1,0 +1,4 @@
+-- Those of these tokens that are live.
+SELECT open_step.token
+FROM unnest(@run_id::uuid[], @token::text[]) AS asked (run_id, token)
+JOIN open_step ON open_step.run_id = asked.run_id AND open_step.token = asked.token;

@@ -1,0 +1,2 @@
+-- Confirmed messages need no second publication.
+DELETE FROM outbox WHERE id = ANY(@ids::uuid[]);

@@ -1,0 +1,2 @@
+-- Every queue, by name.
+SELECT name FROM queue ORDER BY name;

@@ -1,0 +1,2 @@
+-- The status of each of these runs that exists.
+SELECT id, status FROM run WHERE id = ANY(@ids::uuid[]);
