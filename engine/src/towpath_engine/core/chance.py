@@ -5,7 +5,10 @@ import hashlib
 from typing import Final
 
 TOKEN_BYTES: Final = 16
-"""128 bits: 26 characters of base32, so that a token is never guessed and never made twice."""
+"""128 bits of chance, so that a token is never guessed and never made twice."""
+_RUN_ID_BYTES: Final = 16
+_TOKEN_LENGTH: Final = 52
+"""16 bytes of run id and 16 of chance, in base32."""
 
 
 def _digest(seed: str, *parts: str | int) -> bytes:
@@ -13,9 +16,26 @@ def _digest(seed: str, *parts: str | int) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=TOKEN_BYTES).digest()
 
 
-def new_token(seed: str, *parts: str | int) -> str:
-    """A token of 26 characters `[a-z2-7]`, unique for `parts` (run, step, counters)."""
-    return base64.b32encode(_digest(seed, "token", *parts)).decode().rstrip("=").lower()
+def new_token(seed: str, run_id: str, *parts: str | int) -> str:
+    """A token of 52 characters `[a-z2-7]`, unique for the run and `parts` (step, counters).
+
+    It begins with the run's id, so that the engine can tell whose it is when a worker names the
+    tokens it holds; to everybody else it is opaque.
+    """
+    data = bytes.fromhex(run_id.replace("-", "")) + _digest(seed, "token", run_id, *parts)
+    return base64.b32encode(data).decode().rstrip("=").lower()
+
+
+def run_of_token(token: str) -> str | None:
+    """The id of the run that a token belongs to; None for what is no token of ours."""
+    if len(token) != _TOKEN_LENGTH:
+        return None
+    try:
+        data = base64.b32decode(token.upper() + "=" * (-len(token) % 8))
+    except ValueError:
+        return None
+    digits = data[:_RUN_ID_BYTES].hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def new_share(seed: str, *parts: str | int) -> float:
