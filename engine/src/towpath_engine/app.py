@@ -1,0 +1,93 @@
+"""The composition root: builds everything from settings, starts it, stops it in reverse.
+
+The only module that knows the concrete classes.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncGenerator
+
+import structlog
+
+from towpath_engine.bus.errors import BusRefused, BusUnavailable
+from towpath_engine.bus.nats_bus import NatsBus
+from towpath_engine.core.parse import parse_definition
+from towpath_engine.health import HealthServer
+from towpath_engine.metrics import Metrics
+from towpath_engine.services.engine import Engine
+from towpath_engine.settings import Settings
+from towpath_engine.store.errors import SchemaMismatch, StoreUnavailable
+from towpath_engine.store.postgres import open_postgres_store
+from towpath_engine.store.transaction import StoreCaps
+from towpath_engine.wiring import bus_settings, core_limits
+
+log = structlog.get_logger(__name__)
+
+EXIT_OK = 0
+EXIT_REFUSED = 2
+EXIT_UNAVAILABLE = 3
+
+
+async def serve(settings: Settings) -> int:
+    """Run one engine until SIGTERM or SIGINT; returns the process's exit code.
+
+    2: the schema, the server or a setting is not fit, said in one sentence in the log; 3: Postgres
+    or NATS could not be reached at start. Once started, lost servers are waited for.
+    """
+    try:
+        async with started(settings):
+            await _stop_signal()
+            log.info("engine_stopping", drain_seconds=settings.drain_seconds)
+    except (SchemaMismatch, BusRefused) as error:
+        log.error("engine_refused", reason=str(error))  # noqa: TRY400 - a sentence, not a bug
+        return EXIT_REFUSED
+    except (StoreUnavailable, BusUnavailable) as error:
+        log.error("engine_unavailable", reason=str(error))  # noqa: TRY400 - the same
+        return EXIT_UNAVAILABLE
+    log.info("engine_stopped")
+    return EXIT_OK
+
+
+@contextlib.asynccontextmanager
+async def started(settings: Settings) -> AsyncGenerator[Engine]:
+    """An engine that runs while the context is open, with its health pages.
+
+    Raises SchemaMismatch, BusRefused, StoreUnavailable or BusUnavailable if it can't start.
+    """
+    metrics = Metrics()
+    store = await open_postgres_store(
+        settings.postgres_url,
+        settings.postgres_schema,
+        limits=core_limits(settings),
+        pool_size=settings.postgres_pool_size,
+        parse=parse_definition,
+        statement_timeout_ms=int(settings.postgres_statement_timeout_seconds * 1_000),
+        caps=StoreCaps(
+            dead_letter_rows_max=settings.dead_letter_count_max,
+            dead_letter_bytes_max=settings.dead_letter_bytes_max,
+        ),
+    )
+    try:
+        bus = NatsBus(bus_settings(settings))
+        engine = Engine(settings=settings, store=store, bus=bus, metrics=metrics)
+        health = HealthServer(metrics, engine.readiness_checks())
+        try:
+            await engine.start()
+            port = await health.start(settings.http_host, settings.http_port)
+            log.info("engine_ready", prefix=settings.prefix, http_port=port)
+            yield engine
+        finally:
+            await health.stop()
+            await engine.stop()
+    finally:
+        await store.close()
+
+
+async def _stop_signal() -> None:
+    """Wait for SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()

@@ -1,0 +1,1 @@
+"""The shell around the core: one duty a file. `app.py` builds and starts them."""

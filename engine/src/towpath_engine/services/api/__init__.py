@@ -1,0 +1,1 @@
+"""`P.api.<group>.<verb>`: one module per group of verbs, `router.py` in front of them."""

@@ -1,0 +1,246 @@
+"""run.get, output, result, list, history, logs and dead-letter.list: requests that only read."""
+
+from typing import NoReturn
+
+from msgspec import Raw
+
+from towpath_engine.bus.interface import ApiRequest
+from towpath_engine.core.model import Run
+from towpath_engine.core.states import SETTLED_RUN, RunStatus
+from towpath_engine.services.api import views
+from towpath_engine.services.api.errors import ApiFailureError
+from towpath_engine.services.api.router import RequestReader
+from towpath_engine.services.result_waiters import ResultWaiters
+from towpath_engine.store.interface import RunFilter, Store
+from towpath_protocol.errors import ErrorCode, ProtocolError
+from towpath_protocol.replies import (
+    DeadLetterList,
+    DeadLetterView,
+    LogBatch,
+    OutputPiece,
+    RunHistory,
+    RunList,
+    RunLogs,
+    RunResult,
+    RunView,
+    StepView,
+)
+from towpath_protocol.requests import (
+    GetHistory,
+    GetLogs,
+    GetOutput,
+    GetResult,
+    GetRun,
+    ListDeadLetters,
+    ListRuns,
+)
+from towpath_protocol.times import format_instant, parse_instant
+
+_STEPS_PAGE = 200
+_PIECE_BYTES = 192 * 1024
+"""Of JSON text in one answer of run.output; escaping can double it and must stay below 1 MiB."""
+_DEAD_BODY_BYTES = 2 * 1024
+_REPLY_BYTES_MAX = 768 * 1024
+"""Values of one page, together: what does not fit goes to the next page."""
+
+
+class Queries:
+    """Handlers of the reading verbs. They see committed data only."""
+
+    def __init__(self, *, store: Store, waiters: ResultWaiters, reader: RequestReader) -> None:
+        self._store = store
+        self._waiters = waiters
+        self._reader = reader
+
+    async def get(self, request: ApiRequest) -> RunView:
+        """run.get"""
+        body = self._reader.read(request, GetRun)
+        run = await self._run(body.run_id)
+        if not body.steps:
+            return views.run_view(run, (), None)
+        steps, cursor = await self._steps(run, body.steps_cursor)
+        return views.run_view(run, steps, cursor)
+
+    async def _steps(self, run: Run, after: str | None) -> tuple[tuple[StepView, ...], str | None]:
+        """A page of steps by path: those with a row, and those of the definition without one."""
+        rows = await self._store.get_steps(run.id, after, _STEPS_PAGE)
+        by_path = {row.path: row for row in rows}
+        last = rows[-1].path if len(rows) == _STEPS_PAGE else None
+        paths = set(by_path)
+        paths.update(
+            path
+            for path in run.definition.steps
+            if (after is None or path > after) and (last is None or path < last)
+        )
+        page = sorted(paths)[:_STEPS_PAGE]
+        more = len(paths) > len(page) or last is not None
+        room = views.STEPS_BYTES_MAX
+        found: list[StepView] = []
+        for path in page:
+            row = by_path.get(path)
+            if row is None:
+                found.append(views.unreached_view(run.definition.steps[path], run))
+            else:
+                view, room = views.step_view(row, room)
+                found.append(view)
+        return tuple(found), page[-1] if more and page else None
+
+    async def output(self, request: ApiRequest) -> OutputPiece:
+        """run.output: a piece of the JSON text, cut between characters"""
+        body = self._reader.read(request, GetOutput)
+        run = await self._run(body.run_id)
+        value = run.output
+        if body.step is not None:
+            step = await self._store.get_step(body.run_id, body.step)
+            if step is None and body.step not in run.definition.steps:
+                raise ApiFailureError(
+                    ErrorCode.STEP_NOT_FOUND, f"run {body.run_id} has no step {body.step!r}"
+                )
+            value = None if step is None else step.output
+        if value is None:
+            return OutputPiece(
+                run_id=body.run_id,
+                step=body.step,
+                offset=body.offset,
+                size=0,
+                text=None,
+                next_offset=None,
+            )
+        piece = _cut(value, body.offset)
+        end = body.offset + len(piece)
+        return OutputPiece(
+            run_id=body.run_id,
+            step=body.step,
+            offset=body.offset,
+            size=len(value),
+            text=piece.decode(),
+            next_offset=end if end < len(value) else None,
+        )
+
+    async def result(self, request: ApiRequest) -> RunResult:
+        """run.result: a long poll"""
+        body = self._reader.read(request, GetResult)
+        run = await self._run(body.run_id)
+        if run.status not in SETTLED_RUN and body.wait_ms:
+            await self._waiters.wait(body.run_id, body.wait_ms / 1_000)
+            run = await self._run(body.run_id)
+        return views.run_result(run)
+
+    async def list_runs(self, request: ApiRequest) -> RunList:
+        """run.list"""
+        body = self._reader.read(request, ListRuns)
+        if body.status is not None and body.status not in set(RunStatus):
+            raise ProtocolError(
+                ErrorCode.MALFORMED,
+                f"{body.status[:40]!r} is no status of a run",
+                field="status",
+                fix="use one of " + ", ".join(RunStatus),
+            )
+        where = RunFilter(
+            workflow=body.workflow,
+            status=body.status,
+            key=body.key,
+            tag=body.tag,
+            created_from=None if body.from_ is None else parse_instant(body.from_, "from"),
+            created_to=None if body.to is None else parse_instant(body.to, "to"),
+        )
+        try:
+            page = await self._store.list_runs(where, body.cursor, body.limit)
+        except ValueError as error:
+            _bad_cursor(error)
+        return RunList(
+            runs=tuple(views.run_summary(run) for run in page.runs), next_cursor=page.next_cursor
+        )
+
+    async def history(self, request: ApiRequest) -> RunHistory:
+        """run.history"""
+        body = self._reader.read(request, GetHistory)
+        rows = await self._store.get_history(body.run_id, body.after_seq, body.limit)
+        if not rows and not body.after_seq:
+            await self._run(body.run_id)
+        more = len(rows) == body.limit
+        return RunHistory(
+            transitions=tuple(views.transition_view(row) for row in rows),
+            next_after_seq=rows[-1].seq if more else None,
+        )
+
+    async def logs(self, request: ApiRequest) -> RunLogs:
+        """run.logs"""
+        body = self._reader.read(request, GetLogs)
+        rows = await self._store.get_logs(body.run_id, body.step, body.after, body.limit)
+        if not rows and not body.after:
+            await self._run(body.run_id)
+        taken: list[LogBatch] = []
+        room = _REPLY_BYTES_MAX
+        for number, row in rows:
+            room -= len(row.lines)
+            if room < 0 and taken:
+                break
+            taken.append(
+                LogBatch(
+                    number=number,
+                    step=row.path,
+                    attempt=row.attempt,
+                    token=row.token,
+                    at=format_instant(row.at),
+                    lines=Raw(row.lines),
+                )
+            )
+        more = len(taken) < len(rows) or len(rows) == body.limit
+        return RunLogs(logs=tuple(taken), next_after=taken[-1].number if more and taken else None)
+
+    async def dead_letters(self, request: ApiRequest) -> DeadLetterList:
+        """dead-letter.list"""
+        body = self._reader.read(request, ListDeadLetters)
+        try:
+            rows, cursor = await self._store.list_dead_letters(body.cursor, body.limit)
+        except ValueError as error:
+            _bad_cursor(error)
+        return DeadLetterList(
+            dead_letters=tuple(
+                DeadLetterView(
+                    id=row.id,
+                    at=format_instant(row.at),
+                    reason=row.reason,
+                    message=row.message,
+                    subject=row.subject,
+                    headers=row.headers,
+                    body=row.body[:_DEAD_BODY_BYTES],
+                    body_bytes=len(row.body),
+                    run_id=row.run_id,
+                    step=row.step,
+                )
+                for row in rows
+            ),
+            next_cursor=cursor,
+        )
+
+    async def _run(self, run_id: str) -> Run:
+        run = await self._store.get_run(run_id)
+        if run is None:
+            raise ApiFailureError(ErrorCode.RUN_NOT_FOUND, f"there is no run {run_id}")
+        return run
+
+
+def _cut(value: bytes, offset: int) -> bytes:
+    """At most a piece's worth of bytes from `offset`, ending between two characters."""
+    if offset > len(value) or (offset < len(value) and value[offset] & 0xC0 == 0x80):
+        raise ProtocolError(
+            ErrorCode.MALFORMED,
+            f"{offset} is not the beginning of a piece",
+            field="offset",
+            fix="use 0, then the next_offset of each answer",
+        )
+    end = min(len(value), offset + _PIECE_BYTES)
+    while end < len(value) and value[end] & 0xC0 == 0x80:
+        end -= 1
+    return value[offset:end]
+
+
+def _bad_cursor(error: ValueError) -> NoReturn:
+    raise ProtocolError(
+        ErrorCode.MALFORMED,
+        str(error),
+        field="cursor",
+        fix="use the next_cursor of an earlier answer with the same filters",
+    ) from error

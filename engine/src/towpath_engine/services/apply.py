@@ -1,0 +1,127 @@
+"""Load → decide → save + outbox, one transaction a batch: where the shell meets the core.
+
+The order inside the transaction is the lock order of the whole engine: keys by (workflow, key),
+then runs by id. A batch costs a constant number of statements, whatever is in it.
+"""
+
+from collections.abc import Sequence
+
+import structlog
+
+from towpath_engine.services.batch import Batch, BatchResult
+from towpath_engine.services.clock import Clock, Identity
+from towpath_engine.services.definitions import Definitions
+from towpath_engine.services.draft import RunDraft
+from towpath_engine.services.run_cache import RunCache
+from towpath_engine.services.signalling import Signalling, nobody
+from towpath_engine.services.starting import Starting
+from towpath_engine.services.work import Work
+from towpath_engine.store.interface import BatchWrite, LoadRequest, Store
+
+log = structlog.get_logger(__name__)
+
+
+class Applier:
+    """Applies batches of work. `published` ids ride along: their outbox rows are deleted."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        identity: Identity,
+        prefix: str,
+        definitions: Definitions,
+        cache: RunCache,
+        starting: Starting,
+        signalling: Signalling,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._identity = identity
+        self._prefix = prefix
+        self._definitions = definitions
+        self._cache = cache
+        self._starting = starting
+        self._signalling = signalling
+
+    async def apply(self, works: Sequence[Work], published: Sequence[str]) -> BatchResult:
+        """Apply the works in order and commit.
+
+        Raises StoreUnavailable (retry the batch), StoreRejected (bisect it) or WorkPoisonedError
+        (apply the others without it). Other work that can't be applied for a reason of its own
+        ends with outcome BROKEN and does not stop the rest.
+        """
+        async with self._store.transaction() as tx:
+            batch = Batch(tx, self._clock.now())
+            await self._starting.claim(batch, works)
+            keys = sorted({work.key for work in works if work.key is not None})
+            if keys:
+                batch.live_keys = await tx.find_keys(keys)
+            await self._load(batch, works)
+            await self._signalling.find_repeats(batch, works)
+            for work in works:
+                self._apply_one(batch, work)
+            await self._signalling.take_parked(batch)
+            await self._save(batch, published)
+        for draft in batch.result.drafts:
+            self._cache.put(draft.run)
+        return batch.result
+
+    async def _load(self, batch: Batch, works: Sequence[Work]) -> None:
+        """Lock the existing runs, take current copies from the cache and load the others."""
+        wanted = {work.run_id for work in works if work.run_id is not None}
+        wanted.update(batch.live_keys.values())
+        wanted -= batch.drafts.keys()
+        if not wanted:
+            return
+        requests: list[LoadRequest] = []
+        for run_id, row in (await batch.tx.lock_runs(sorted(wanted))).items():
+            cached = self._cache.get(run_id, row.version)
+            if cached is not None:
+                batch.drafts[run_id] = RunDraft(cached, row.version)
+                continue
+            definition = await self._definitions.get(row.workflow, row.workflow_version)
+            if definition is None:  # versions are immutable and stay as long as runs use them
+                log.error("definition_missing", run_id=run_id, workflow=row.workflow)
+                continue
+            paths = definition.referenced
+            if row.last_step is not None:
+                paths |= {row.last_step}
+            requests.append(LoadRequest(run_id=run_id, definition=definition, paths=paths))
+        if requests:
+            for run_id, run in (await batch.tx.load_runs(requests)).items():
+                batch.drafts[run_id] = RunDraft(run, run.version)
+
+    def _apply_one(self, batch: Batch, work: Work) -> None:
+        if work.start is not None:
+            self._starting.apply(batch, work, work.start)
+            return
+        draft = batch.draft_of(work)
+        if work.signal is not None:
+            outcome = self._signalling.apply(batch, work, draft, work.signal)
+        elif draft is None or work.event is None:
+            outcome = nobody(work)
+        else:
+            outcome = batch.decide(draft, work.event)
+        batch.settle(work, outcome)
+
+    async def _save(self, batch: Batch, published: Sequence[str]) -> None:
+        dirty = [draft for _, draft in sorted(batch.drafts.items()) if draft.dirty]
+        write = BatchWrite(
+            runs=[draft.to_saved(self._prefix, self._identity, batch.now) for draft in dirty],
+            published=list(published),
+            keyed_signals=batch.keyed_signals,
+            requests=batch.requests,
+            parked=batch.parked,
+            unparked=batch.unparked,
+        )
+        if any(getattr(write, name) for name in write.__struct_fields__):
+            written = await batch.tx.save(write)
+            lost = {draft.run.id for draft in dirty} - written
+            if lost:
+                batch.drop_losers(lost)
+                dirty = [draft for draft in dirty if draft.run.id in written]
+        if batch.rearm:
+            await batch.tx.rearm_timers(batch.rearm)
+        batch.result.drafts = dirty

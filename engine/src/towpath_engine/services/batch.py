@@ -1,0 +1,141 @@
+"""The working set of one batch while its transaction is open, and what it leaves behind."""
+
+from datetime import datetime
+
+import structlog
+
+from towpath_engine.core.decide import decide, step_of_token
+from towpath_engine.core.effects import Verdict
+from towpath_engine.core.events import Event, ReportReceived, TimerDue
+from towpath_engine.core.model import Run
+from towpath_engine.core.states import SETTLED_RUN
+from towpath_engine.services.draft import RunDraft
+from towpath_engine.services.work import Outcome, OutcomeKind, Work
+from towpath_engine.store.interface import (
+    KeyedSignalId,
+    ParkedSignal,
+    SignalId,
+    StoreTransaction,
+)
+from towpath_protocol.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+
+class WorkPoisonedError(Exception):
+    """A work whose failure must roll the batch back; the others are applied again without it."""
+
+    def __init__(self, work: Work, outcome: Outcome) -> None:
+        self.work = work
+        self.outcome = outcome
+        super().__init__(outcome.message)
+
+
+class BatchResult:
+    """What a committed batch leaves to do: publish, push, arm, answer."""
+
+    def __init__(self) -> None:
+        self.drafts: list[RunDraft] = []
+        self.outcomes: list[tuple[Work, Outcome]] = []
+        self.rearmed: list[tuple[Run, str | None]] = []
+        """Runs and paths whose timer fired and was not due: to be armed in memory again."""
+        self.again: list[Work] = []
+        """Work that met a newer version and must be decided again."""
+
+
+class Batch:
+    """Drafts by run id, what the transaction found out about keys and signals, what it adds."""
+
+    def __init__(self, tx: StoreTransaction, now: datetime) -> None:
+        self.tx = tx
+        self.now = now
+        self.result = BatchResult()
+        self.drafts: dict[str, RunDraft] = {}
+        self.live_keys: dict[tuple[str, str], str] = {}
+        self.known: set[SignalId] = set()
+        self.known_keyed: set[KeyedSignalId] = set()
+        self.keyed_signals: list[tuple[KeyedSignalId, str]] = []
+        self.parked: list[ParkedSignal] = []
+        self.unparked: list[str] = []
+        self.rearm: list[tuple[str, str | None, datetime | None]] = []
+        self.requests: list[tuple[str, str, str]] = []
+
+    def settle(self, work: Work, outcome: Outcome) -> None:
+        """Say how a work ended; its sender is told after the commit."""
+        self.result.outcomes.append((work, outcome))
+
+    def draft_of(self, work: Work) -> RunDraft | None:
+        """The draft of the run that a work is for, or None when there is no such run."""
+        run_id = work.run_id
+        if run_id is None and work.key is not None:
+            run_id = self.live_keys.get(work.key)
+        draft = None if run_id is None else self.drafts.get(run_id)
+        # A run whose start comes later in this batch does not exist for what comes before it.
+        return draft if draft is not None and draft.begun else None
+
+    def decide(self, draft: RunDraft, event: Event) -> Outcome:
+        """Feed the event to the core and take over what it decides. Never raises."""
+        if isinstance(event, ReportReceived):
+            mismatch = _mismatch(draft, event)
+            if mismatch is not None:
+                return mismatch
+        try:
+            decision = decide(draft.run, event, self.now)
+        except Exception as error:
+            # A fault of this run alone, and the same every time: it must not stop the others.
+            log.exception("decision_failed", run_id=draft.run.id, event_type=type(event).__name__)
+            return Outcome(
+                kind=OutcomeKind.BROKEN,
+                run_id=draft.run.id,
+                code=ErrorCode.POISON,
+                message=f"{type(error).__name__}: {error}",
+            )
+        if decision.verdict is Verdict.APPLIED:
+            draft.add(decision, self.now)
+        elif isinstance(event, TimerDue):
+            self.rearm.append((draft.run.id, event.path, _due(draft.run, event.path)))
+            self.result.rearmed.append((draft.run, event.path))
+        return Outcome(
+            kind=OutcomeKind(decision.verdict.value),
+            run_id=draft.run.id,
+            code=decision.refusal,
+            message=decision.message or "",
+        )
+
+    def drop_losers(self, lost: set[str]) -> None:
+        """Have the work of runs that another engine was faster with decided again."""
+        keep: list[tuple[Work, Outcome]] = []
+        for work, outcome in self.result.outcomes:
+            if outcome.run_id in lost:
+                self.result.again.append(work)
+            else:
+                keep.append((work, outcome))
+        self.result.outcomes = keep
+
+
+def _mismatch(draft: RunDraft, event: ReportReceived) -> Outcome | None:
+    """The subject is authoritative; a body or queue that disagrees with the step is a fault."""
+    step = step_of_token(draft.run, event.token)
+    if step is None:
+        return None  # stale: the core says so
+    named = event.report.step
+    if (named is None or named == step.path) and step.queue == event.queue:
+        return None
+    return Outcome(
+        kind=OutcomeKind.MISMATCH,
+        run_id=draft.run.id,
+        code=ErrorCode.SUBJECT_MISMATCH,
+        message=(
+            f"the token belongs to step {step.path!r} of queue {step.queue!r}, "
+            f"the report says {named!r} on {event.queue!r}"
+        ),
+    )
+
+
+def _due(run: Run, path: str | None) -> datetime | None:
+    if run.status in SETTLED_RUN:
+        return None
+    if path is None:
+        return run.due_at
+    step = run.steps.get(path)
+    return None if step is None else step.due_at

@@ -1,0 +1,94 @@
+"""What follows a commit: publish the outbox, push cancels, arm timers, wake long polls."""
+
+from towpath_engine.core.events import DecisionContinued
+from towpath_engine.core.model import Cause
+from towpath_engine.core.states import SETTLED_RUN
+from towpath_engine.services.batch import BatchResult
+from towpath_engine.services.dispatch_watch import DispatchWatch
+from towpath_engine.services.draft import RunDraft
+from towpath_engine.services.outbox_relay import OutboxRelay
+from towpath_engine.services.purger import Purger
+from towpath_engine.services.result_waiters import ResultWaiters
+from towpath_engine.services.shell import Shell
+from towpath_engine.services.timer_service import TimerService
+from towpath_engine.services.work import Work, ignore_outcome
+from towpath_engine.store.interface import OutboxRow
+from towpath_protocol import codec, subjects
+from towpath_protocol.dispatch import StepCancel
+
+
+class AfterCommit:
+    """Called by the pipeline with every committed batch; never blocks, never raises."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        *,
+        relay: OutboxRelay,
+        timers: TimerService,
+        watch: DispatchWatch,
+        purger: Purger,
+        waiters: ResultWaiters,
+    ) -> None:
+        self._shell = shell
+        self._relay = relay
+        self._timers = timers
+        self._watch = watch
+        self._purger = purger
+        self._waiters = waiters
+
+    def __call__(self, result: BatchResult) -> None:
+        """Carry out what the committed drafts ask for."""
+        rows: list[OutboxRow] = []
+        for draft in result.drafts:
+            rows.extend(draft.outbox)
+        if rows:
+            self._relay.publish(rows)
+        for draft in result.drafts:
+            self._after_run(draft)
+        for run, path in result.rearmed:
+            step = None if path is None else run.steps.get(path)
+            self._timers.arm(run, [] if step is None else [step])
+
+    def _after_run(self, draft: RunDraft) -> None:
+        run = draft.run
+        self._timers.arm(run, list(draft.changed.values()))
+        for effect in draft.revoked:
+            self._watch.forget(effect.token)
+            if not effect.purge:
+                continue  # its worker has the message, and acknowledges it
+            self._purger.purge(
+                subjects.dispatch_subject(
+                    self._shell.prefix,
+                    subjects.DispatchSubject(
+                        queue=effect.queue,
+                        level=effect.level,
+                        run_id=run.id,
+                        token=effect.token,
+                    ),
+                )
+            )
+        for effect in draft.cancelled:
+            push = StepCancel(
+                run_id=run.id, step=effect.path, token=effect.token, reason=effect.reason
+            )
+            subject = subjects.control_subject(self._shell.prefix, effect.queue)
+            self._shell.bus.send_core(subject, codec.encode(push))
+        if draft.continues:
+            event = DecisionContinued(
+                seed=self._shell.identity.new_seed(), cause=Cause(type="engine")
+            )
+            self._shell.submit(Work(settle=ignore_outcome, run_id=run.id, event=event))
+        self._count(draft)
+
+    def _count(self, draft: RunDraft) -> None:
+        run = draft.run
+        if draft.expected_version is None:
+            self._shell.metrics.runs_started.labels(workflow=run.workflow).inc()
+        for effect in draft.dispatches:
+            self._shell.metrics.steps_dispatched.labels(queue=effect.queue).inc()
+        for transition in draft.transitions:
+            self._shell.metrics.transitions.labels(what=transition.what).inc()
+        if run.status in SETTLED_RUN:
+            self._shell.metrics.runs_settled.labels(workflow=run.workflow, status=run.status).inc()
+            self._waiters.settled(run.id)

@@ -1,0 +1,223 @@
+"""Watches dispatches on their way: delivered, vanished, given up.
+
+Three duties, each a `run_once` of its own: `observe` (the consumer has delivered past a dispatch:
+its attempt clock starts), `check_epoch` (the stream lost its data: all that is dispatched goes out
+again) and `audit` (the exact subject of an old dispatch is gone although no report came).
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from towpath_engine.bus.interface import InboundMessage
+from towpath_engine.core.events import AttemptLost, DispatchDelivered, DispatchVanished, Event
+from towpath_engine.core.model import Cause
+from towpath_engine.services.progress import PartitionProgress
+from towpath_engine.services.shell import Shell
+from towpath_engine.services.work import Outcome, Work, ignore_outcome
+from towpath_engine.store.interface import OpenDispatch, StreamEpoch
+from towpath_protocol import codec, subjects
+from towpath_protocol.dispatch import DeliveryAdvisory
+from towpath_protocol.errors import ProtocolError
+
+log = structlog.get_logger(__name__)
+
+_HINTS_MAX = 200_000
+_OBSERVE_AFTER = timedelta(seconds=1)
+
+
+class DispatchWatch:
+    """See the module. `submit` is the pipeline's; `page` bounds every read and every burst."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        *,
+        progress: PartitionProgress,
+        purge: Callable[[str], None],
+        audit_after_seconds: float,
+        page: int,
+        audit_page: int,
+    ) -> None:
+        self._shell = shell
+        self._progress = progress
+        self._purge = purge
+        self._stream = subjects.dispatch_stream(shell.prefix)
+        self._audit_after = timedelta(seconds=audit_after_seconds)
+        self._page = page
+        self._audit_page = audit_page
+        self._hints: dict[str, tuple[str, str, int, datetime]] = {}
+        self._cursor: tuple[str, str] | None = None
+        self._suspects: dict[str, tuple[OpenDispatch, datetime]] = {}
+
+    # -- hints -----------------------------------------------------------------------------------
+
+    def stored(self, token: str, subject: str, seq: int) -> None:
+        """A dispatch was stored with this sequence; remembered until its token is dead."""
+        if len(self._hints) >= _HINTS_MAX:
+            return  # the audit finds the sequence again
+        parts = subjects.parse_dispatch(subject, self._shell.prefix)
+        consumer = subjects.queue_consumer(parts.queue, parts.level)
+        self._hints[token] = (parts.run_id, consumer, seq, self._shell.clock.now())
+
+    def forget(self, token: str) -> None:
+        """The token is dead, or its clock runs: there is nothing to observe any more."""
+        self._hints.pop(token, None)
+
+    async def observe(self) -> int:
+        """Ask once about every consumer with open hints; returns how many clocks were started."""
+        # Young ones are left alone: most attempts are over before anybody has to ask.
+        before = self._shell.clock.now() - _OBSERVE_AFTER
+        old = [(token, *hint[:3]) for token, hint in self._hints.items() if hint[3] <= before]
+        consumers = {consumer for _, _, consumer, _ in old}
+        delivered: dict[str, int] = {}
+        for consumer in sorted(consumers):
+            state = await self._shell.bus.consumer_state(self._stream, consumer)
+            if state is not None:
+                delivered[consumer] = state.delivered_seq
+        started = 0
+        for token, run_id, consumer, seq in old:
+            if delivered.get(consumer, 0) >= seq and started < self._page:
+                del self._hints[token]
+                started += 1
+                event = DispatchDelivered(
+                    seed=self._shell.identity.new_seed(),
+                    cause=Cause(type="delivered", token=token),
+                    token=token,
+                )
+                self._send(run_id, event, ignore_outcome)
+        return started
+
+    # -- a stream that lost its data ---------------------------------------------------------------
+
+    async def check_epoch(self) -> int:
+        """Compare the stream with what was last seen; re-dispatch everything if it lost data."""
+        state = await self._shell.bus.stream_state(self._stream)
+        if state is None:
+            return 0
+        seen = await self._shell.store.get_epoch(self._stream)
+        lost = seen is not None and (
+            seen.created != state.created or state.last_seq < seen.last_seq
+        )
+        again = 0
+        if lost:
+            self._hints.clear()
+            log.warning("stream_lost_data", stream=self._stream)
+            self._shell.metrics.streams_reset.labels(stream=self._stream).inc()
+            again = await self._redispatch_all()
+        if seen is None or lost or state.last_seq > seen.last_seq:
+            await self._shell.store.put_epoch(
+                StreamEpoch(stream=self._stream, created=state.created, last_seq=state.last_seq)
+            )
+        return again
+
+    async def _redispatch_all(self) -> int:
+        after: tuple[str, str] | None = None
+        count = 0
+        while True:
+            page = await self._shell.store.open_dispatches(
+                self._shell.clock.now(), after, self._page
+            )
+            for row in page:
+                self._redispatch(row, "stream_reset")
+            count += len(page)
+            if len(page) < self._page:
+                return count
+            after = (page[-1].run_id, page[-1].path)
+
+    def _redispatch(self, row: OpenDispatch, cause: str) -> None:
+        if row.in_outbox:
+            return  # the sweep publishes it anyway
+        self._shell.metrics.dispatches_lost.labels(cause=cause).inc()
+        event = DispatchVanished(
+            seed=self._shell.identity.new_seed(),
+            cause=Cause(type="lost", token=row.token),
+            token=row.token,
+        )
+        self._send(row.run_id, event, ignore_outcome)
+
+    # -- a single message that vanished ------------------------------------------------------------
+
+    async def audit(self) -> int:
+        """Look for the oldest dispatches in the stream; returns how many are sent again.
+
+        Absent usually means consumed, with the report on its way: only when the partition has
+        handled everything stored before our look is the dispatch really lost.
+        """
+        again = await self._judge_suspects()
+        before = self._shell.clock.now() - self._audit_after
+        page = await self._shell.store.open_dispatches(before, self._cursor, self._audit_page)
+        more = len(page) == self._audit_page
+        self._cursor = (page[-1].run_id, page[-1].path) if more else None
+        for row in page:
+            if row.in_outbox or row.status != "dispatched" or row.token in self._suspects:
+                continue
+            subject = subjects.dispatch_subject(
+                self._shell.prefix,
+                subjects.DispatchSubject(
+                    queue=row.queue, level=row.level, run_id=row.run_id, token=row.token
+                ),
+            )
+            looked_at = self._shell.clock.now()
+            found = await self._shell.bus.find_message(self._stream, subject=subject)
+            if found is None:
+                self._suspects[row.token] = (row, looked_at)
+            elif row.token not in self._hints:
+                self.stored(row.token, subject, found.seq)
+        return again
+
+    async def _judge_suspects(self) -> int:
+        if not self._suspects:
+            return 0
+        rows = list(self._suspects.values())
+        await self._progress.refresh({self._progress.partition_of(row.run_id) for row, _ in rows})
+        again = 0
+        for row, looked_at in rows:
+            partition = self._progress.partition_of(row.run_id)
+            if self._progress.handled(partition, looked_at):
+                del self._suspects[row.token]
+                self._redispatch(row, "audit")
+                again += 1
+        return again
+
+    # -- given up by the broker ------------------------------------------------------------------
+
+    async def advisory(self, message: InboundMessage) -> None:
+        """A MAX_DELIVERIES or MSG_TERMINATED advisory: end the attempt, purge the message.
+
+        Acknowledges the advisory when there is nothing (more) to do. Raises BusUnavailable.
+        """
+        seq = _advisory_seq(message.body)
+        found = None
+        if seq is not None:
+            found = await self._shell.bus.find_message(self._stream, seq=seq)
+        if found is None:
+            self._shell.bus.acknowledge([message])
+            return
+        parts = subjects.parse_dispatch(found.subject, self._shell.prefix)
+
+        def settle(outcome: Outcome) -> None:
+            del outcome
+            self._shell.bus.acknowledge([message])
+            self._purge(found.subject)
+
+        kind = "terminated" if "MSG_TERMINATED" in message.subject else "deliveries exhausted"
+        event = AttemptLost(
+            seed=self._shell.identity.new_seed(),
+            cause=Cause(type="lost", token=parts.token, reason=kind),
+            token=parts.token,
+            reason=kind,
+        )
+        self._send(parts.run_id, event, settle)
+
+    def _send(self, run_id: str, event: Event, settle: Callable[[Outcome], None]) -> None:
+        self._shell.submit(Work(settle=settle, run_id=run_id, event=event))
+
+
+def _advisory_seq(body: bytes) -> int | None:
+    """The stored dispatch an advisory is about; None for a body that is no advisory."""
+    try:
+        return codec.decode(body, DeliveryAdvisory).stream_seq
+    except ProtocolError:
+        return None

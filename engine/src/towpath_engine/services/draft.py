@@ -1,0 +1,191 @@
+"""What one batch is about to write: one draft per run, filled by its decisions in order."""
+
+from datetime import datetime, timedelta
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from towpath_engine.core.effects import (
+    Announce,
+    AppendLogs,
+    CancelAttempt,
+    ConsumeSignal,
+    ContinueLater,
+    Decision,
+    DispatchStep,
+    Effect,
+    KeepSignal,
+    RevokeToken,
+)
+from towpath_engine.core.model import Run, Step, Transition
+from towpath_engine.services.clock import Identity
+from towpath_engine.services.work import Outcome, Work
+from towpath_engine.store.interface import (
+    ConsumedSignal,
+    LogLine,
+    OutboxRow,
+    SavedRun,
+    StoredSignal,
+)
+from towpath_protocol import codec, headers, subjects, times
+from towpath_protocol.events import EventName, RunEvent
+
+_PUBLISH_GRACE = timedelta(seconds=5)
+"""How long the sweep leaves a new outbox row to the engine that wrote it."""
+
+
+class RunDraft:
+    """The run as the batch has changed it so far, with everything that must be written with it.
+
+    `expected_version` is None for a run that this batch creates.
+    """
+
+    def __init__(self, run: Run, expected_version: int | None) -> None:
+        self.run = run
+        self.expected_version = expected_version
+        self.begun = expected_version is not None
+        self.changed: dict[str, Step] = {}
+        self.transitions: list[Transition] = []
+        self.dispatches: list[DispatchStep] = []
+        self.announcements: list[tuple[Announce, datetime]] = []
+        self.revoked: list[RevokeToken] = []
+        self.cancelled: list[CancelAttempt] = []
+        self.signals: list[StoredSignal] = []
+        self.consumed: list[ConsumedSignal] = []
+        self.logs: list[LogLine] = []
+        self.continues = False
+        self.outcomes: list[tuple[Work, Outcome]] = []
+        self.outbox: list[OutboxRow] = []
+        self._original = run
+
+    @property
+    def dirty(self) -> bool:
+        """True when there is anything to write."""
+        return self.expected_version is None or self.run is not self._original
+
+    def add(self, decision: Decision, at: datetime) -> None:
+        """Take over the run and the effects of one decision, made at `at`."""
+        self.run = decision.run
+        for step in decision.changed:
+            self.changed[step.path] = step
+        self.transitions.extend(decision.transitions)
+        for effect in decision.effects:
+            self._take(effect, at)
+
+    def _take(self, effect: Effect, at: datetime) -> None:
+        match effect:
+            case DispatchStep():
+                self.dispatches.append(effect)
+            case Announce():
+                self.announcements.append((effect, at))
+            case RevokeToken():
+                self.revoked.append(effect)
+            case CancelAttempt():
+                self.cancelled.append(effect)
+            case KeepSignal(signal=signal, consumed_by=by):
+                row = StoredSignal(run_id=self.run.id, signal=signal, consumed_by=by)
+                self.signals.append(row)
+            case ConsumeSignal(number=number, consumed_by=by):
+                self._consume(number, by)
+            case AppendLogs():
+                self.logs.append(self._log_line(effect, at))
+            case ContinueLater():
+                self.continues = True
+
+    def _log_line(self, effect: AppendLogs, at: datetime) -> LogLine:
+        return LogLine(
+            run_id=self.run.id,
+            path=effect.path,
+            attempt=effect.attempt,
+            token=effect.token,
+            at=at,
+            lines=effect.lines,
+        )
+
+    def _consume(self, number: int, by: str) -> None:
+        # A signal that came and was taken within this batch has no row to update yet.
+        for index, row in enumerate(self.signals):
+            if row.signal.number == number:
+                self.signals[index] = replace(row, consumed_by=by)
+                return
+        self.consumed.append(ConsumedSignal(run_id=self.run.id, number=number, consumed_by=by))
+
+    def to_saved(self, prefix: str, identity: Identity, now: datetime) -> SavedRun:
+        """The rows of this run; its version counts on by one."""
+        version = 1 if self.expected_version is None else self.expected_version + 1
+        self.run = replace(self.run, version=version)
+        dead = {effect.token for effect in self.revoked}
+        self.outbox = [
+            self._dispatch_row(effect, prefix, identity, now)
+            for effect in self.dispatches
+            if effect.token not in dead
+        ]
+        for number in range(len(self.announcements)):
+            self.outbox.append(self._event_row(number, prefix, identity, now))
+        return SavedRun(
+            run=self.run,
+            expected_version=self.expected_version,
+            before=None if self.expected_version is None else self._original,
+            steps=[self.changed[path] for path in sorted(self.changed)],
+            transitions=self.transitions,
+            signals=self.signals,
+            consumed=self.consumed,
+            outbox=self.outbox,
+            revoked=sorted(dead),
+            logs=self.logs,
+        )
+
+    def _dispatch_row(
+        self, effect: DispatchStep, prefix: str, identity: Identity, now: datetime
+    ) -> OutboxRow:
+        run = self.run
+        msg_id = subjects.dispatch_msg_id(effect.token, effect.dispatch_no)
+        extra = {headers.NATS_MSG_ID: msg_id}
+        if effect.ttl_seconds is not None:
+            extra[headers.NATS_TTL] = f"{effect.ttl_seconds}s"
+        if run.traceparent is not None:
+            extra[headers.TRACEPARENT] = run.traceparent
+        return OutboxRow(
+            id=identity.new_id(),
+            run_id=run.id,
+            token=effect.token,
+            subject=subjects.dispatch_subject(
+                prefix,
+                subjects.DispatchSubject(
+                    queue=effect.queue, level=effect.level, run_id=run.id, token=effect.token
+                ),
+            ),
+            msg_id=msg_id,
+            headers=extra,
+            body=effect.body,
+            publish_after=now + _PUBLISH_GRACE,
+        )
+
+    def _event_row(self, number: int, prefix: str, identity: Identity, now: datetime) -> OutboxRow:
+        run = self.run
+        effect, at = self.announcements[number]
+        event = RunEvent(
+            type=EventName(effect.event),
+            run_id=run.id,
+            workflow=run.workflow,
+            version=run.workflow_version,
+            key=run.key,
+            seq=effect.seq,
+            at=times.format_instant(at),
+            step=effect.step,
+            attempt=effect.attempt,
+            data=Raw(codec.dumps(effect.data)),
+        )
+        msg_id = f"{run.id}:{effect.seq}:{number}"
+        extra = {headers.NATS_MSG_ID: msg_id}
+        if run.traceparent is not None:
+            extra[headers.TRACEPARENT] = run.traceparent
+        return OutboxRow(
+            id=identity.new_id(),
+            run_id=run.id,
+            subject=subjects.event_subject(prefix, run.workflow, run.id, effect.event),
+            msg_id=msg_id,
+            headers=extra,
+            body=codec.encode(event),
+            publish_after=now + _PUBLISH_GRACE,
+        )

@@ -1,0 +1,291 @@
+"""One engine: all services, wired to one store and one bus, started and stopped in order."""
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from towpath_engine.bus.interface import Bus
+from towpath_engine.health import ReadinessCheck
+from towpath_engine.metrics import Metrics
+from towpath_engine.services.advisories import Advisories
+from towpath_engine.services.api.commands import Commands
+from towpath_engine.services.api.queries import Queries
+from towpath_engine.services.api.router import ApiRouter, Handler, RequestReader
+from towpath_engine.services.api.workflows import Workflows
+from towpath_engine.services.apply import Applier
+from towpath_engine.services.clock import Clock, Identity
+from towpath_engine.services.commit import AfterCommit
+from towpath_engine.services.dead_letters import DeadLetters
+from towpath_engine.services.definitions import Definitions
+from towpath_engine.services.dispatch_watch import DispatchWatch
+from towpath_engine.services.gauges import Gauges
+from towpath_engine.services.inbound import Inbound
+from towpath_engine.services.outbox_relay import OutboxRelay
+from towpath_engine.services.parked_sweep import ParkedSweep
+from towpath_engine.services.parking import Parking
+from towpath_engine.services.pipeline import Pipeline
+from towpath_engine.services.progress import PartitionProgress
+from towpath_engine.services.purger import Purger
+from towpath_engine.services.queues import Queues
+from towpath_engine.services.result_waiters import ResultWaiters
+from towpath_engine.services.run_cache import RunCache
+from towpath_engine.services.shell import Shell
+from towpath_engine.services.signalling import Signalling
+from towpath_engine.services.starting import Starting
+from towpath_engine.services.ticker import Ticker
+from towpath_engine.services.timer_service import TimerService
+from towpath_engine.services.work import Work
+from towpath_engine.services.worker_heartbeats import WorkerHeartbeats
+from towpath_engine.settings import Settings
+from towpath_engine.store.errors import StoreUnavailable
+from towpath_engine.store.interface import Store
+from towpath_engine.wiring import core_limits, wire_limits
+
+log = structlog.get_logger(__name__)
+
+_PAGE = 1_000
+"""Rows of one page of a sweep."""
+_AUDIT_PAGE = 100
+"""Dispatches that one audit looks for in the stream: a request each."""
+_LATE_SECONDS_MAX = 60.0
+"""How late a pre-emptible timer may fire while its partition is behind (SEMANTICS, ruling 9)."""
+
+
+class Engine:
+    """Built by `app`. `start` needs a store and a bus that can be reached; later losses are
+    waited for."""
+
+    def __init__(self, *, settings: Settings, store: Store, bus: Bus, metrics: Metrics) -> None:
+        self._settings = settings
+        self._store = store
+        self._bus = bus
+        self._metrics = metrics
+        self._clock = Clock(store)
+        self._shell = Shell(
+            store=store,
+            bus=bus,
+            clock=self._clock,
+            identity=Identity(self._clock),
+            metrics=metrics,
+            prefix=settings.prefix,
+            submit=self._submit,
+        )
+        self._definitions = Definitions(store, versions_max=settings.definition_cache_count_max)
+        self._queues = Queues(store=store, bus=bus, queues_max=settings.queue_count_max)
+        self._waiters = ResultWaiters(store)
+        self._purger = Purger(self._shell)
+        self._parking = Parking(self._shell.identity, seconds=settings.park_seconds)
+        self._build_pipeline()
+        self._build_edges()
+        self._tickers = self._build_tickers()
+        self._timer_task: asyncio.Task[None] | None = None
+
+    def _submit(self, work: Work) -> None:
+        # Bound late: the services that submit work are parts of what the pipeline is built from.
+        self._pipeline.submit(work)
+
+    # -- building --------------------------------------------------------------------------------
+
+    def _build_pipeline(self) -> None:
+        settings = self._settings
+        self._progress = PartitionProgress(
+            self._shell,
+            late_seconds_max=_LATE_SECONDS_MAX,
+        )
+        self._watch = DispatchWatch(
+            self._shell,
+            progress=self._progress,
+            purge=self._purger.purge,
+            audit_after_seconds=settings.dispatch_audit_seconds,
+            page=_PAGE,
+            audit_page=_AUDIT_PAGE,
+        )
+        self._relay = OutboxRelay(
+            self._shell,
+            sweep_max=_PAGE,
+            on_stored=self._watch.stored,
+        )
+        self._timers = TimerService(
+            self._shell,
+            progress=self._progress,
+            heap_max=settings.timer_count_max,
+            horizon_seconds=settings.timer_horizon_seconds,
+            sweep_seconds=settings.timer_sweep_seconds,
+            sweep_max=_PAGE,
+        )
+        self._pipeline = Pipeline(
+            applier=self._build_applier(),
+            on_commit=AfterCommit(
+                self._shell,
+                relay=self._relay,
+                timers=self._timers,
+                watch=self._watch,
+                purger=self._purger,
+                waiters=self._waiters,
+            ),
+            take_published=self._relay.take_published,
+            metrics=self._metrics,
+            batch_max=settings.batch_count_max,
+            lane_max=max(1, settings.batch_count_max // 2),
+            transactions_max=settings.transactions_in_flight_max,
+        )
+
+    def _build_applier(self) -> Applier:
+        settings = self._settings
+        signalling = Signalling(identity=self._shell.identity, parking=self._parking)
+        return Applier(
+            store=self._store,
+            clock=self._clock,
+            identity=self._shell.identity,
+            prefix=settings.prefix,
+            definitions=self._definitions,
+            cache=RunCache(
+                runs_max=settings.run_cache_count_max,
+                bytes_max=settings.run_cache_bytes_max,
+                metrics=self._metrics,
+            ),
+            starting=Starting(
+                definitions=self._definitions,
+                identity=self._shell.identity,
+                signalling=signalling,
+                limits=core_limits(settings),
+            ),
+            signalling=signalling,
+        )
+
+    def _build_edges(self) -> None:
+        settings = self._settings
+        limits = wire_limits(settings)
+        self._dead_letters = DeadLetters(
+            self._shell,
+            batch_max=settings.batch_count_max,
+        )
+        self._advisories = Advisories(bus=self._bus, watch=self._watch)
+        self._inbound = Inbound(
+            self._shell,
+            dead_letters=self._dead_letters,
+            advisory=self._advisories.receive,
+            limits=limits,
+            require_sender=settings.require_sender,
+        )
+        reader = RequestReader(limits)
+        self._router = ApiRouter(
+            handlers=self._handlers(reader),
+            heartbeats=WorkerHeartbeats(
+                self._shell,
+                queues=self._queues,
+                limits=limits,
+            ),
+            metrics=self._metrics,
+            limits=limits,
+        )
+        self._parked = ParkedSweep(
+            self._shell,
+            parking=self._parking,
+            dead_letters=self._dead_letters,
+            page=_PAGE,
+        )
+
+    def _handlers(self, reader: RequestReader) -> Mapping[str, Handler]:
+        commands = Commands(self._shell, reader=reader)
+        queries = Queries(store=self._store, waiters=self._waiters, reader=reader)
+        workflows = Workflows(
+            store=self._store, definitions=self._definitions, queues=self._queues, reader=reader
+        )
+        return {
+            "workflow.deploy": workflows.deploy,
+            "workflow.list": workflows.list_all,
+            "workflow.get": workflows.get,
+            "run.start": commands.start,
+            "run.start-many": commands.start_many,
+            "run.signal": commands.signal,
+            "run.signal-with-start": commands.signal_with_start,
+            "run.cancel": commands.cancel,
+            "run.get": queries.get,
+            "run.output": queries.output,
+            "run.result": queries.result,
+            "run.list": queries.list_runs,
+            "run.history": queries.history,
+            "run.logs": queries.logs,
+            "dead-letter.list": queries.dead_letters,
+        }
+
+    def _build_tickers(self) -> dict[str, Ticker]:
+        settings = self._settings
+        gauges = Gauges(store=self._store, metrics=self._metrics)
+        duties = {
+            "clock": (self._clock.sync, settings.clock_sync_seconds),
+            "outbox": (self._relay.sweep, settings.outbox_sweep_seconds),
+            "timers": (self._timers.sweep, settings.timer_sweep_seconds),
+            "watch": (self._watch.observe, settings.dispatch_watch_seconds),
+            "epoch": (self._watch.check_epoch, settings.stream_check_seconds),
+            "audit": (self._watch.audit, settings.dispatch_audit_seconds),
+            "advisories": (self._advisories.run_once, settings.dispatch_watch_seconds),
+            "dead_letters": (self._dead_letters.flush, 1.0),
+            "parked": (self._parked.run_once, settings.parked_sweep_seconds),
+            "purger": (self._purger.run_once, 0.5),
+            "results": (self._waiters.sweep, 0.5),
+            "queues": (self._queues.refresh, 5.0),
+            "gauges": (gauges.run_once, settings.reason_sweep_seconds),
+        }
+        tickers = {
+            name: Ticker(name, run_once, interval=seconds, metrics=self._metrics)
+            for name, (run_once, seconds) in duties.items()
+        }
+        self._dead_letters.on_added = tickers["dead_letters"].wake
+        self._advisories.on_added = tickers["advisories"].wake
+        self._bus.on_reset(tickers["epoch"].wake)
+        self._bus.on_reset(tickers["outbox"].wake)
+        return tickers
+
+    # -- running ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect, catch up with what a crash left, then take messages and requests.
+
+        Raises BusRefused, BusUnavailable or StoreUnavailable.
+        """
+        await self._clock.sync()
+        await self._bus.start()
+        await self._queues.refresh()
+        self._timer_task = asyncio.create_task(self._timers.run(), name="timers")
+        for ticker in self._tickers.values():
+            ticker.start()
+        self._bus.on_message(self._inbound.receive)
+        self._bus.set_credit(self._settings.pull_credit_count_max)
+        self._bus.serve_api(self._router.handle, concurrency_max=self._settings.api_concurrency)
+
+    async def stop(self) -> None:
+        """Drain: take nothing new, finish what was begun, publish it, then disconnect."""
+        self._bus.set_credit(0)
+        self._timers.stop()
+        if self._timer_task is not None:
+            await self._timer_task
+        try:
+            async with asyncio.timeout(self._settings.drain_seconds):
+                await self._pipeline.drain()
+                await self._dead_letters.flush()
+        except (TimeoutError, StoreUnavailable):
+            log.warning("drain_cut_short", backlog=self._pipeline.backlog)
+        for ticker in self._tickers.values():
+            await ticker.stop()
+        await self._bus.close()
+        await self._pipeline.stop()
+
+    def readiness_checks(self) -> Mapping[str, ReadinessCheck]:
+        """For `/readyz`: NATS is connected, Postgres answers."""
+        return {"nats": self._nats_ready, "postgres": self._postgres_ready}
+
+    async def _nats_ready(self) -> str | None:
+        self._metrics.bus_connected.set(1 if self._bus.connected else 0)
+        return None if self._bus.connected else "not connected to NATS"
+
+    async def _postgres_ready(self) -> str | None:
+        try:
+            await self._store.now()
+        except StoreUnavailable as error:
+            self._metrics.store_connected.set(0)
+            return f"Postgres does not answer: {error}"
+        self._metrics.store_connected.set(1)
+        return None

@@ -1,0 +1,79 @@
+"""Publishes what was committed, remembers what is confirmed, and sweeps what is not.
+
+The row was written by the transaction that decided it; this service only moves it. A confirmed
+row is deleted by the next batch's transaction, or within a second by its own.
+"""
+
+from collections.abc import Callable, Sequence
+
+from towpath_engine.bus.interface import Confirmation, OutboundMessage
+from towpath_engine.services.shell import Shell
+from towpath_engine.store.interface import OutboxRow
+
+
+class OutboxRelay:
+    """`publish` after a commit, `take_published` before the next one, `sweep` once a second.
+
+    `hints` maps a dispatch's token to the stream sequence of its PubAck: only a hint, lost with
+    the process, never an identity.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        *,
+        sweep_max: int,
+        on_stored: Callable[[str, str, int], None],
+    ) -> None:
+        self._shell = shell
+        self._sweep_max = sweep_max
+        self._on_stored = on_stored
+        self._confirmed: list[str] = []
+        self._open: dict[str, tuple[str | None, str]] = {}
+        shell.bus.on_confirmation(self._on_confirmation)
+
+    def publish(self, rows: Sequence[OutboxRow]) -> None:
+        """Hand committed rows to the bus; what is not confirmed is left to the sweep."""
+        for row in rows:
+            self._open[row.id] = (row.token, row.subject)
+        self._shell.bus.publish(
+            [
+                OutboundMessage(id=row.id, subject=row.subject, headers=row.headers, body=row.body)
+                for row in rows
+            ]
+        )
+
+    def take_published(self) -> list[str]:
+        """Ids of confirmed rows, once: the caller deletes them in its transaction."""
+        confirmed, self._confirmed = self._confirmed, []
+        return confirmed
+
+    async def sweep(self) -> int:
+        """Delete what is confirmed, publish what is overdue; returns how many were published."""
+        confirmed = self.take_published()
+        if confirmed:
+            try:
+                await self._shell.store.delete_outbox(confirmed)
+            except BaseException:
+                self._confirmed.extend(confirmed)
+                raise
+        if not self._shell.bus.connected:
+            return 0
+        rows = await self._shell.store.due_outbox(self._shell.clock.now(), self._sweep_max)
+        fresh = [row for row in rows if row.id not in self._open]
+        if fresh:
+            self._shell.metrics.outbox_republished.inc(len(fresh))
+            self.publish(fresh)
+        return len(fresh)
+
+    def _on_confirmation(self, confirmation: Confirmation) -> None:
+        token, subject = self._open.pop(confirmation.id, (None, ""))
+        stream = "events" if token is None else "dispatch"
+        self._shell.metrics.outbox_open.set(len(self._open))
+        if not confirmation.ok:
+            self._shell.metrics.outbox_published.labels(stream=stream, result="failed").inc()
+            return
+        self._shell.metrics.outbox_published.labels(stream=stream, result="stored").inc()
+        self._confirmed.append(confirmation.id)
+        if token is not None:
+            self._on_stored(token, subject, confirmation.seq)

@@ -1,0 +1,36 @@
+"""Gives parked signals to runs that exist by now, and buries those whose time is over."""
+
+from towpath_engine.services.dead_letters import DeadLetters
+from towpath_engine.services.parking import Parking
+from towpath_engine.services.shell import Shell
+
+
+class ParkedSweep:
+    """`run_once` handles at most `page` parked signals."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        *,
+        parking: Parking,
+        dead_letters: DeadLetters,
+        page: int,
+    ) -> None:
+        self._shell = shell
+        self._parking = parking
+        self._dead_letters = dead_letters
+        self._page = page
+
+    async def run_once(self) -> int:
+        """Returns how many parked signals were looked at. Raises StoreUnavailable."""
+        rows = await self._shell.store.due_parked(self._page)
+        now = self._shell.clock.now()
+        expired = [row for row in rows if row.expires_at <= now]
+        for row in rows:
+            if row.expires_at > now:
+                self._shell.metrics.signals_parked.labels(outcome="delivered").inc()
+                self._shell.submit(self._parking.unpark(row))
+        if expired:
+            self._shell.metrics.signals_parked.labels(outcome="expired").inc(len(expired))
+            await self._dead_letters.expire(expired)
+        return len(rows)

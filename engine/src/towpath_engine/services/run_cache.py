@@ -1,0 +1,65 @@
+"""Runs as this engine last wrote them: valid exactly while the row still has that version."""
+
+from collections import OrderedDict
+
+from towpath_engine.core.model import Run
+from towpath_engine.core.states import SETTLED_RUN
+from towpath_engine.metrics import Metrics
+
+
+class RunCache:
+    """Bounded by number of runs and by their payload bytes; the least recently used go first."""
+
+    def __init__(self, *, runs_max: int, bytes_max: int, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._runs_max = runs_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._runs: OrderedDict[str, tuple[Run, int]] = OrderedDict()
+
+    def get(self, run_id: str, version: int) -> Run | None:
+        """The run, if the cached copy has this version."""
+        entry = self._runs.get(run_id)
+        if entry is None or entry[0].version != version:
+            self._metrics.run_cache.labels(result="miss").inc()
+            return None
+        self._metrics.run_cache.labels(result="hit").inc()
+        self._runs.move_to_end(run_id)
+        return entry[0]
+
+    def put(self, run: Run) -> None:
+        """Keep the run as it was just committed. Settled runs and big ones are not kept."""
+        self.drop(run.id)
+        if run.status in SETTLED_RUN:
+            return
+        size = _size(run)
+        if size > self._bytes_max // 16:
+            return
+        self._runs[run.id] = (run, size)
+        self._bytes += size
+        while len(self._runs) > self._runs_max or self._bytes > self._bytes_max:
+            _, (_, freed) = self._runs.popitem(last=False)
+            self._bytes -= freed
+
+    def drop(self, run_id: str) -> None:
+        """Forget the run."""
+        entry = self._runs.pop(run_id, None)
+        if entry is not None:
+            self._bytes -= entry[1]
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+
+def _size(run: Run) -> int:
+    """Payload bytes that the copy keeps alive; a step costs about a kilobyte by itself.
+
+    Only the run's own payloads and a step count are summed: walking every step on every commit
+    would make an event cost more the longer a run lives.
+    """
+    size = len(run.input) + len(run.context) + len(run.metadata) + 1_024 * (1 + len(run.steps))
+    if run.last_step is not None:
+        step = run.steps.get(run.last_step)
+        if step is not None and step.output is not None:
+            size += len(step.output) * len(run.steps)
+    return size

@@ -1,0 +1,151 @@
+"""Fires stored instants: near ones from a heap, the rest and what a crash left by a sweep.
+
+The heap is a convenience; the rows are the truth. Firing means feeding TimerDue to the pipeline:
+the core decides whether anything is due.
+"""
+
+import asyncio
+import heapq
+from datetime import datetime, timedelta
+
+from towpath_engine.core.events import TimerDue
+from towpath_engine.core.model import Cause, Run, Step
+from towpath_engine.core.states import WaitReason
+from towpath_engine.services.progress import PartitionProgress
+from towpath_engine.services.shell import Shell
+from towpath_engine.services.work import Outcome, Work
+from towpath_engine.store.interface import DueTimer
+
+_Key = tuple[str, str | None]
+
+_PREEMPTIBLE_PAUSE = 0.1
+"""Seconds between two questions to the server about a busy partition."""
+
+
+class TimerService:
+    """`arm` after each commit; `run` fires; `sweep` every second loads what is due soon."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        *,
+        progress: PartitionProgress,
+        heap_max: int,
+        horizon_seconds: float,
+        sweep_seconds: float,
+        sweep_max: int,
+    ) -> None:
+        self._shell = shell
+        self._progress = progress
+        self._heap_max = heap_max
+        self._horizon = timedelta(seconds=horizon_seconds)
+        self._sweep_ahead = timedelta(seconds=2 * sweep_seconds)
+        self._sweep_max = sweep_max
+        self._heap: list[tuple[datetime, str, str, bool]] = []
+        self._armed: dict[_Key, datetime] = {}
+        self._firing: set[_Key] = set()
+        self._held: dict[_Key, datetime] = {}
+        self._changed = asyncio.Event()
+        self._stopping = False
+
+    def arm(self, run: Run, steps: list[Step]) -> None:
+        """Take over the instants of a run that was just committed, as far as they are near."""
+        if run.due_at is not None and run.settled_at is None:
+            self._push(run.id, None, run.due_at, preemptible=run.start_at is None)
+        for step in steps:
+            if step.due_at is not None:
+                self._push(run.id, step.path, step.due_at, preemptible=is_preemptible(step))
+
+    async def sweep(self) -> int:
+        """Load timers that are due within two sweeps; returns how many."""
+        rows = await self._shell.store.due_timers(
+            self._shell.clock.now() + self._sweep_ahead, self._sweep_max
+        )
+        for row in rows:
+            self._take(row)
+        return len(rows)
+
+    async def run(self) -> None:
+        """Fire what is due until `stop()`."""
+        while not self._stopping:
+            pause = self._fire_due()
+            if self._held:
+                await self._release_held()
+                pause = min(pause, _PREEMPTIBLE_PAUSE)
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    def stop(self) -> None:
+        """Make `run` return."""
+        self._stopping = True
+        self._changed.set()
+
+    def _take(self, row: DueTimer) -> None:
+        self._push(row.run_id, row.path, row.due_at, preemptible=row.preemptible)
+
+    def _push(self, run_id: str, path: str | None, due_at: datetime, *, preemptible: bool) -> None:
+        key = (run_id, path)
+        armed = self._armed.get(key)
+        if armed is not None and armed <= due_at:
+            return
+        if due_at > self._shell.clock.now() + self._horizon or len(self._heap) >= self._heap_max:
+            return
+        self._armed[key] = due_at
+        heapq.heappush(self._heap, (due_at, run_id, path or "", preemptible))
+        if self._heap[0][0] == due_at:
+            self._changed.set()
+
+    def _fire_due(self) -> float:
+        """Fire or hold everything due; returns seconds until the next instant (at most 1)."""
+        now = self._shell.clock.now()
+        while self._heap and self._heap[0][0] <= now:
+            due_at, run_id, text, preemptible = heapq.heappop(self._heap)
+            key = (run_id, text or None)
+            if self._armed.get(key) != due_at:
+                continue  # an earlier entry of the same step has fired meanwhile
+            del self._armed[key]
+            if preemptible:
+                self._held.setdefault(key, due_at)
+            else:
+                self._fire(key, due_at)
+        if not self._heap:
+            return 1.0
+        return max(0.0, min(1.0, (self._heap[0][0] - self._shell.clock.now()).total_seconds()))
+
+    async def _release_held(self) -> None:
+        partitions = {self._progress.partition_of(run_id) for run_id, _ in self._held}
+        await self._progress.refresh(partitions)
+        now = self._shell.clock.now()
+        for key, due_at in list(self._held.items()):
+            partition = self._progress.partition_of(key[0])
+            late = now - due_at
+            if self._progress.handled(partition, due_at) or late >= self._progress.late_max:
+                del self._held[key]
+                self._fire(key, due_at)
+
+    def _fire(self, key: _Key, due_at: datetime) -> None:
+        if key in self._firing:
+            return
+        self._firing.add(key)
+        self._shell.metrics.timer_late_seconds.observe(
+            max(0.0, (self._shell.clock.now() - due_at).total_seconds())
+        )
+        run_id, path = key
+
+        def settle(outcome: Outcome) -> None:
+            del outcome
+            self._firing.discard(key)
+
+        event = TimerDue(seed=self._shell.identity.new_seed(), cause=Cause(type="timer"), path=path)
+        self._shell.submit(Work(settle=settle, run_id=run_id, event=event))
+
+
+def is_preemptible(step: Step) -> bool:
+    """Whether a report or a signal could still make the step's next instant void."""
+    if step.waiting_for in {WaitReason.SIGNAL, None}:
+        return True
+    return step.wake_at is None or step.due_at != step.wake_at

@@ -1,0 +1,67 @@
+"""Settings → the option structs of the parts, in one place."""
+
+from towpath_engine.bus.settings import BusSettings
+from towpath_engine.core.limits import CoreLimits
+from towpath_engine.settings import Settings
+from towpath_protocol.limits import WireLimits
+
+
+def core_limits(settings: Settings) -> CoreLimits:
+    """The limits that the core enforces."""
+    return CoreLimits(
+        payload_bytes_max=settings.payload_bytes_max,
+        metadata_bytes_max=settings.metadata_bytes_max,
+        error_bytes_max=settings.error_bytes_max,
+        progress_bytes_max=settings.progress_bytes_max,
+        dispatch_bytes_max=settings.dispatch_bytes_max,
+        transitions_per_decision_max=settings.transitions_per_decision_max,
+        transitions_per_run_max=settings.transitions_per_run_max,
+        signals_kept_max=settings.signals_kept_max,
+        releases_in_a_row_max=settings.releases_in_a_row_max,
+    )
+
+
+def wire_limits(settings: Settings) -> WireLimits:
+    """The limits of messages and requests."""
+    return WireLimits(
+        payload_bytes_max=settings.payload_bytes_max,
+        input_bytes_max=settings.payload_bytes_max,
+        output_bytes_max=settings.payload_bytes_max,
+        context_bytes_max=settings.context_bytes_max,
+        metadata_bytes_max=settings.metadata_bytes_max,
+        error_bytes_max=settings.error_bytes_max,
+        progress_bytes_max=settings.progress_bytes_max,
+        logs_bytes_max=settings.logs_bytes_max,
+        headers_bytes_max=settings.headers_bytes_max,
+        dispatch_bytes_max=settings.dispatch_bytes_max,
+        joined_output_bytes_max=settings.joined_output_bytes_max,
+        definition_bytes_max=settings.definition_bytes_max,
+        depth_max=settings.json_depth_max,
+        items_max=settings.start_many_count_max,
+    )
+
+
+def bus_settings(settings: Settings) -> BusSettings:
+    """How the bus connects, and the sizes of its streams."""
+    return BusSettings(
+        urls=tuple(url.strip() for url in settings.nats_url.split(",") if url.strip()),
+        prefix=settings.prefix,
+        credentials_file=settings.nats_credentials_file or None,
+        nkey_seed_file=settings.nats_nkey_seed_file or None,
+        tls_ca_file=settings.nats_tls_ca_file or None,
+        tls_cert_file=settings.nats_tls_cert_file or None,
+        tls_key_file=settings.nats_tls_key_file or None,
+        inbox_prefix=settings.nats_inbox_prefix,
+        replicas=settings.stream_replicas,
+        dispatch_bytes_max=settings.stream_dispatch_bytes_max,
+        in_bytes_max=settings.stream_in_bytes_max,
+        events_bytes_max=settings.stream_events_bytes_max,
+        advisories_bytes_max=settings.stream_advisory_bytes_max,
+        events_age_max_s=settings.stream_events_age_seconds,
+        queues_max=settings.queue_count_max,
+        ack_wait_s=settings.ack_wait_seconds,
+        ack_pending_max=settings.ack_pending_count_max,
+        publish_window=settings.publish_window_count_max,
+        publish_queue_max=settings.publish_queue_count_max,
+        publish_timeout_s=settings.publish_timeout_seconds,
+    )
