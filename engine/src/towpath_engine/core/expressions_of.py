@@ -1,0 +1,106 @@
+"""Compiling the expressions of a definition: every fault noted, sizes added up."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from towpath_engine.core.expressions.compiler import compile_condition, compile_template
+from towpath_engine.core.expressions.interface import (
+    Condition,
+    ExpressionRefused,
+    Template,
+    Visible,
+)
+from towpath_engine.core.faults import FaultCode
+from towpath_engine.core.fields import Fields, is_list, is_object, kind_of
+from towpath_protocol.codec import JsonValue
+
+SOURCE_BYTES_MAX: Final = 64 * 1024
+"""All expressions of one definition together."""
+ERROR: Final = frozenset({"error"})
+ITERATION: Final = frozenset({"iteration", "last"})
+
+
+class Expressions:
+    """Compiles for one definition. `referenced` collects the steps that were named so far."""
+
+    def __init__(self) -> None:
+        self.referenced: set[str] = set()
+        self._size = 0
+
+    def condition(
+        self, fields: Fields, name: str, *, visible: Visible, field: str
+    ) -> Condition | None:
+        """The compiled condition in a field; None when it is absent or faulty.
+
+        `field` is how errors at run time name the place (`steps.charge.when`).
+        """
+        if not fields.has(name):
+            return None
+        source = fields.values[name]
+        if not isinstance(source, str):
+            message = f"must be an expression in a string, not {kind_of(source)}"
+            fields.fault(name, message, FaultCode.WRONG_TYPE)
+            return None
+        self._count(source, fields, name)
+        try:
+            condition = compile_condition(source, visible, field=field)
+        except ExpressionRefused as refused:
+            fields.fault(name, str(refused), FaultCode.BAD_EXPRESSION)
+            return None
+        self._note(condition.references)
+        return condition
+
+    def template(
+        self, fields: Fields, name: str, *, visible: Visible, field: str
+    ) -> Template | None:
+        """The compiled template in a field; None when it is absent or faulty."""
+        if not fields.has(name):
+            return None
+        value = fields.values[name]
+        for _, text in _leaves(name, value):
+            if "${" in text:
+                self._count(text, fields, name)
+        try:
+            template = compile_template(value, visible, field=field)
+        except ExpressionRefused as refused:
+            if not self._blame_leaves(fields, name, visible=visible, field=field):
+                fields.fault(name, str(refused), FaultCode.BAD_EXPRESSION)
+            return None
+        self._note(template.references)
+        return template
+
+    def _blame_leaves(self, fields: Fields, name: str, *, visible: Visible, field: str) -> bool:
+        """Note each faulty string of a refused template at its own place; false if none is."""
+        found = False
+        for place, text in _leaves(name, fields.values[name]):
+            try:
+                compile_template(text, visible, field=field)
+            except ExpressionRefused as refused:
+                fields.fault(place, str(refused), FaultCode.BAD_EXPRESSION)
+                found = True
+        return found
+
+    def _count(self, source: str, fields: Fields, name: str) -> None:
+        before, self._size = self._size, self._size + len(source.encode(errors="replace"))
+        if before <= SOURCE_BYTES_MAX < self._size:
+            message = f"with this, all expressions together have more than {SOURCE_BYTES_MAX} bytes"
+            fields.fault(name, message, FaultCode.TOO_LARGE)
+
+    def _note(self, references: frozenset[str]) -> None:
+        for name in references:
+            if name.startswith("steps."):
+                self.referenced.add(name.split(".")[1])
+
+
+def _leaves(place: str, value: JsonValue) -> Iterator[tuple[str, str]]:
+    """The strings of a JSON value with their places, in order."""
+    pending: list[tuple[str, JsonValue]] = [(place, value)]
+    while pending:
+        here, item = pending.pop()
+        if isinstance(item, str):
+            yield here, item
+        elif is_object(item):
+            pending.extend((f"{here}.{key}", inner) for key, inner in reversed(item.items()))
+        elif is_list(item):
+            inners = list(enumerate(item))
+            pending.extend((f"{here}[{index}]", inner) for index, inner in reversed(inners))
