@@ -129,16 +129,17 @@ class CheckError(Exception):
 
 
 @lru_cache(maxsize=256)
-def _environment(declared: frozenset[tuple[str, Declared]]) -> cel.Env:
+def environment(declared: frozenset[tuple[str, Declared]]) -> cel.Env:
+    """The checker for expressions over these variables; kept, since making one is slow."""
     variables = {name: _DECLARED[type_] for name, type_ in declared}
     return cel.NewEnv(config=_CONFIG, variables=variables, functions=_FUNCTIONS)
 
 
 def check(source: str, variables: Mapping[str, Declared]) -> Checked:
     """Parse and check `source`, which must be encodable as UTF-8. Raises CheckError."""
-    environment = _environment(frozenset(variables.items()))
+    checker = environment(frozenset(variables.items()))
     try:
-        expression = environment.compile(source)
+        expression = checker.compile(source)
         serialized = expression.serialize()
     except RuntimeError as error:
         raise CheckError(_complaints(source, str(error))) from error

@@ -63,7 +63,7 @@ class Template(Protocol):
         ...
 
 
-class ExpressionFailed(Exception):
+class ExpressionFailed(Exception):  # noqa: N818 - named for what happened to the expression
     """An expression could not be evaluated; becomes error type `ExpressionError`.
 
     `field` is the path in the document (`steps.charge.when`), `position` a zero-based code point
@@ -79,7 +79,7 @@ class ExpressionFailed(Exception):
         super().__init__(f"{field}: `{expression}`{at}: {reason}")
 
 
-class ExpressionRefused(Exception):
+class ExpressionRefused(Exception):  # noqa: N818 - the same
     """An expression does not compile, names something invisible or breaks a static limit."""
 
     def __init__(self, *, position: int | None, reason: str) -> None:

@@ -88,7 +88,8 @@ def _distinct(frame: Frame, items: list[Value]) -> list[Value]:
         if isinstance(item, str | bytes | int | float | bool | None):
             # Numbers are equal across types; a bool is equal to bools alone.
             kind = bool if isinstance(item, bool) else float if _is_number(item) else type(item)
-            if (kind, item) in seen:
+            # NaN differs from itself, but a set would find the same object again.
+            if (kind, item) in seen and item == item:  # noqa: PLR0124
                 continue
             seen.add((kind, item))
         elif any(equal(frame, item, other) for other in others):

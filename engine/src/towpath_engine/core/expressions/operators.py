@@ -124,6 +124,10 @@ def _remainder(left: int, right: int) -> int:
     if right == 0:
         msg = "modulus by zero"
         raise EvaluationError(msg)
+    if left == INT_MIN and right == -1:
+        # No overflow in Python; the reference has it, and the two must not differ.
+        msg = "integer overflow"
+        raise EvaluationError(msg)
     remainder = abs(left) % abs(right)
     return -remainder if left < 0 else remainder
 
@@ -252,6 +256,8 @@ def contained(frame: Frame, item: Value, container: Value) -> bool:
     """`item in container`."""
     if isinstance(container, dict):
         key = map_key(item)
+        if key is None and not isinstance(item, float):
+            raise no_overload("in", item, container)
         return key is not None and key in container
     if isinstance(container, list):
         if isinstance(item, str):
