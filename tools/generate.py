@@ -1,4 +1,5 @@
-"""Writes the files that are derived from code: JSON Schemas, AsyncAPI, the state machines.
+"""Writes the files that are derived from code: JSON Schemas, AsyncAPI, the table
+of error codes, the state machines.
 
 `generate.py` writes them, `generate.py --check` names the stale ones and exits with 1. A generator
 is a function that returns relative path → content; the list of them is GENERATORS.
@@ -7,6 +8,7 @@ is a function that returns relative path → content; the list of them is GENERA
 import argparse
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Final
 import msgspec
 
 from towpath_protocol.catalogue import MESSAGES
+from towpath_protocol.errors import ERRORS
 from towpath_protocol.reports import REPORT_TYPES
 
 ROOT: Final = Path(__file__).parents[1]
@@ -71,7 +74,19 @@ def state_machines() -> Mapping[str, str]:
     return {"docs/state-machines.md": str(vars(module)["state_machines_markdown"]())}
 
 
-GENERATORS: Final[tuple[Generator, ...]] = (schemas, asyncapi, state_machines)
+_CODES: Final = re.compile(r"(<!-- codes: begin -->\n).*(<!-- codes: end -->)", re.DOTALL)
+
+
+def error_codes() -> Mapping[str, str]:
+    """PROTOCOL.md with its table of error codes, the rest of the page as it stands."""
+    path = "protocol/PROTOCOL.md"
+    rows = [f"| `{code}` | {facts.status} | {facts.meaning} |" for code, facts in ERRORS.items()]
+    table = "\n".join(["| code | status | meaning |", "|---|---|---|", *rows])
+    page = (ROOT / path).read_text(encoding="utf-8")
+    return {path: _CODES.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page)}
+
+
+GENERATORS: Final[tuple[Generator, ...]] = (schemas, asyncapi, error_codes, state_machines)
 
 
 def generated() -> dict[str, str]:

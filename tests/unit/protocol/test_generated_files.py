@@ -27,7 +27,8 @@ def check(root: Path) -> subprocess.CompletedProcess[str]:
 def copy(tmp_path: Path) -> Path:
     for name in ("protocol/schemas", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    shutil.copy(PROTOCOL / "asyncapi.yaml", tmp_path / "protocol/asyncapi.yaml")
+    for name in ("protocol/asyncapi.yaml", "protocol/PROTOCOL.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
