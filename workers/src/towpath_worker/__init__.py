@@ -1,21 +1,37 @@
 """The Python worker SDK and client of Towpath."""
 
+from towpath_protocol.priorities import Priority
+from towpath_worker.calls import ApiError
+from towpath_worker.client import Client
 from towpath_worker.context import Cancelled, Context, LastError
 from towpath_worker.options import ConnectionOptions, WorkerOptions
 from towpath_worker.outcomes import Again, RetryAfter, TerminalError
+from towpath_worker.runs import RunFailed, RunHandle, StartManyError
+from towpath_worker.starts import StartItem
+from towpath_worker.transport import NoAnswerError, NotConnectedError, TransportError
 from towpath_worker.values import InvalidValueError, Json
 from towpath_worker.worker import Worker, run_workers
 
 __all__ = [
     "Again",
+    "ApiError",
     "Cancelled",
+    "Client",
     "ConnectionOptions",
     "Context",
     "InvalidValueError",
     "Json",
     "LastError",
+    "NoAnswerError",
+    "NotConnectedError",
+    "Priority",
     "RetryAfter",
+    "RunFailed",
+    "RunHandle",
+    "StartItem",
+    "StartManyError",
     "TerminalError",
+    "TransportError",
     "Worker",
     "WorkerOptions",
     "run_workers",

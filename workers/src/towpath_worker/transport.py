@@ -35,11 +35,11 @@ class TransportError(Exception):
     """NATS could not be used. Whether a message arrived is not known."""
 
 
-class NotConnectedError(TransportError):
+class NotConnectedError(TransportError, ConnectionError):
     """There is no live connection to NATS now."""
 
 
-class NoAnswerError(TransportError):
+class NoAnswerError(TransportError, TimeoutError):
     """Nobody answered a request in time, or nobody listens on its subject."""
 
 

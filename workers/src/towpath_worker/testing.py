@@ -1,0 +1,132 @@
+"""Run one task as the engine would, without NATS: for the tests of the people who write tasks.
+
+outcome = await run_task(worker, "inventory.reserve", {"sku": "A-1"}, attempt=2)
+assert outcome.output == {"reserved": True}
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from towpath_protocol.dispatch import StepDispatch
+from towpath_protocol.failures import Failure
+from towpath_worker.clock import wall_text
+from towpath_worker.context import Context
+from towpath_worker.execution import Execution
+from towpath_worker.outcomes import Again, Completed, Failed
+from towpath_worker.threads import TaskThreads
+from towpath_worker.values import Json, from_json, to_json
+from towpath_worker.worker import Worker
+
+
+class TaskOutcome(Struct, frozen=True, kw_only=True):
+    """What the engine would have been told.
+
+    `completed`: `output` and perhaps `again`; else the failure's `error_type`, `message`,
+    `retryable`, `retry_after_ms`, `details`. `metadata` is the patch, `heartbeats` counts them,
+    `progress` is the last one, `logs` are the messages.
+    """
+
+    completed: bool = False
+    output: Json = None
+    again: Again | None = None
+    error_type: str | None = None
+    message: str | None = None
+    retryable: bool | None = None
+    retry_after_ms: int | None = None
+    details: Json = None
+    metadata: Json = None
+    heartbeats: int = 0
+    progress: Json = None
+    logs: Sequence[str] = ()
+
+
+async def run_task(
+    worker: Worker,
+    name: str,
+    input: object = None,  # noqa: A002 -- the word of the wire
+    *,
+    attempt: int = 1,
+    max_attempts: int = 3,
+    iteration: int = 0,
+    key: str | None = None,
+    context: Mapping[str, object] | None = None,
+    metadata: Mapping[str, object] | None = None,
+    last_error: Failure | None = None,
+    last_progress: object = None,
+) -> TaskOutcome:
+    """Run the task `name` of `worker` once. Raises LookupError when the worker has no such task,
+    InvalidValueError when a value is no JSON."""
+    task = worker.registry.get(name)
+    if task is None:
+        raise LookupError(f"the worker has no task {name!r}; it has {worker.registry.names}")
+    options = worker.options
+    run_id = str(uuid.uuid4())
+    dispatch = StepDispatch(
+        run_id=run_id,
+        workflow="test",
+        version=1,
+        key=key,
+        step="step",
+        task=name,
+        queue=worker.queue,
+        token="test-token",  # noqa: S106 -- a fencing token
+        attempt=attempt,
+        max_attempts=max_attempts,
+        iteration=iteration,
+        input=_raw(input),
+        context=_raw(context or {}),
+        metadata=_raw(metadata or {}),
+        idempotency_key=f"{run_id}/step/{iteration}",
+        dispatched_at=wall_text(),
+        attempt_timeout_ms=300_000,
+        last_error=last_error,
+        last_progress=_raw(last_progress),
+        reply="test.in",
+    )
+    heartbeats: list[None] = []
+    ctx = Context(
+        dispatch,
+        options=options,
+        loop=asyncio.get_running_loop(),
+        on_heartbeat=lambda: heartbeats.append(None),
+    )
+    threads = TaskThreads()
+    try:
+        outcome = await Execution(threads, options).run(task, ctx, bytes(dispatch.input))
+    finally:
+        threads.close()
+    await asyncio.sleep(0)  # a heartbeat of a thread arrives through the loop
+    notes = ctx.taken()
+    common = TaskOutcome(
+        completed=isinstance(outcome, Completed),
+        metadata=_value(notes.metadata),
+        heartbeats=len(heartbeats),
+        progress=_value(notes.progress),
+        logs=tuple(line.message for line in notes.log.lines()),
+    )
+    match outcome:
+        case Completed():
+            return replace(common, output=_value(outcome.output), again=outcome.again)
+        case Failed():
+            return replace(
+                common,
+                error_type=outcome.type,
+                message=outcome.message,
+                retryable=outcome.retryable,
+                retry_after_ms=outcome.retry_after_ms,
+                details=_value(outcome.details),
+            )
+        case _:
+            return common
+
+
+def _raw(value: object) -> Raw:
+    return Raw(to_json(value, bytes_max=1 << 20, field="value"))
+
+
+def _value(text: bytes | None) -> Json:
+    return None if text is None else from_json(text)
