@@ -1,0 +1,1 @@
+"""What shows and measures an installed Towpath; nothing here is part of a distribution."""

@@ -1,0 +1,1 @@
+"""The demo: an order workflow over a file of orders, checked against an independent computation."""

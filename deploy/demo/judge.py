@@ -1,0 +1,227 @@
+"""Ask the engine what became of every order and compare it, order by order, with expected.py."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from deploy.demo.api import PlainApi
+from deploy.demo.expected import Expected
+
+AT_ONCE: Final = 16
+PAGE: Final = 500
+SETTLED: Final = frozenset({"completed", "failed", "cancelled", "timed_out"})
+
+
+class RunSummary(Struct):
+    """A line of `run.list`."""
+
+    run_id: str
+    key: str | None
+    status: str
+
+
+class RunPage(Struct):
+    runs: list[RunSummary]
+    next_cursor: str | None = None
+
+
+class RunError(Struct):
+    type: str
+    step: str | None = None
+
+
+class StepView(Struct):
+    step: str
+    kind: str
+    status: str
+    attempt: int = 0
+    worker_id: str | None = None
+
+
+class Outcome(Struct):
+    """The output of a completed run."""
+
+    outcome: str
+    order_id: str
+    charged: int
+    tracking: str | None = None
+    message: str | None = None
+
+
+class RunView(Struct):
+    """What `run.get` shows of a settled run."""
+
+    run_id: str
+    key: str | None
+    status: str
+    steps: list[StepView]
+    output: Outcome | None = None
+    error: RunError | None = None
+
+
+class Effect(Struct):
+    """A line of a worker's log. `begun` is an attempt, `done` an effect on the outside world."""
+
+    what: str
+    task: str
+    attempt: int
+    idempotency_key: str
+    order_id: str | None = None
+    amount: int = 0
+
+
+class Verdict(Struct):
+    """What the judge found; the demo is right when `differences` is empty."""
+
+    differences: list[str]
+    outcomes: dict[str, int]
+    completed_by: dict[str, int]
+    retried_steps: int
+    repeated_attempts: int
+
+
+async def list_runs(api: PlainApi) -> list[RunSummary]:
+    """All runs of the workflow, page by page."""
+    runs: list[RunSummary] = []
+    cursor: str | None = None
+    while True:
+        wanted: dict[str, object] = {"workflow": "order", "limit": PAGE}
+        if cursor is not None:
+            wanted["cursor"] = cursor
+        page = await api.call("run.list", wanted, RunPage)
+        runs += page.runs
+        cursor = page.next_cursor
+        if cursor is None:
+            return runs
+
+
+async def judge(
+    api: PlainApi, expected: dict[str, Expected], effects: dict[str, list[Effect]]
+) -> Verdict:
+    """Read every run and compare. `effects` are the logs of the worker processes, by name."""
+    summaries = await list_runs(api)
+    at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def read(summary: RunSummary) -> RunView:
+        async with at_once:
+            return await api.call("run.get", {"run_id": summary.run_id, "steps": True}, RunView)
+
+    runs = await asyncio.gather(*(read(summary) for summary in summaries))
+    by_key = {run.key or run.run_id: run for run in runs}
+    differences = runs_per_order(runs, expected)
+    for order_id, wanted in expected.items():
+        if order_id in by_key:
+            found = differences_of(order_id, by_key[order_id], wanted)
+            differences += [f"{order_id}: {one}" for one in found]
+    differences += charge_differences(effects, expected)
+    steps = [step for run in runs for step in run.steps if step.kind == "task"]
+    return Verdict(
+        differences=differences,
+        outcomes=dict(sorted(Counter(outcome_name(run) for run in runs).items())),
+        completed_by={
+            name: sum(one.what == "done" for one in lines) for name, lines in effects.items()
+        },
+        retried_steps=sum(step.attempt > 1 for step in steps),
+        repeated_attempts=repeated_attempts(effects),
+    )
+
+
+def outcome_name(run: RunView) -> str:
+    """How a run ended, in the words of the table."""
+    reason = run.error.type if run.error else run.output.outcome if run.output else "none"
+    return f"{run.status} ({reason})"
+
+
+def runs_per_order(runs: list[RunView], expected: dict[str, Expected]) -> list[str]:
+    """Every order has exactly one run, and there is no other run."""
+    counts = Counter(run.key for run in runs)
+    faults = [f"{key}: no run" for key in expected if key not in counts]
+    faults += [f"{key}: {count} runs" for key, count in counts.items() if count > 1]
+    return faults + [
+        f"{key}: a run that no order asked for" for key in counts if key not in expected
+    ]
+
+
+def differences_of(order_id: str, run: RunView, wanted: Expected) -> list[str]:
+    """What is not as expected about one run: end, reason, amount, steps, texts."""
+    output = run.output
+    tasks = tuple(s.step for s in run.steps if s.kind == "task" and s.status == "completed")
+    failed = [s.step for s in run.steps if s.status == "failed"]
+    pairs: list[tuple[str, object, object]] = [
+        ("status", run.status, wanted.status),
+        ("outcome", outcome_name(run), f"{wanted.status} ({wanted.reason})"),
+        ("completed tasks", sorted(tasks), sorted(wanted.tasks)),
+        ("failed steps", failed, [wanted.failed_step] if wanted.failed_step else []),
+        ("charged", output.charged if output else 0, wanted.charged),
+        ("tracking", output.tracking if output else None, wanted.tracking),
+        ("message", output.message if output else None, wanted.message),
+        ("order id", output.order_id if output else order_id, order_id),
+    ]
+    return [f"{name} is {got!r}, not {want!r}" for name, got, want in pairs if got != want]
+
+
+def charge_differences(
+    effects: dict[str, list[Effect]], expected: dict[str, Expected]
+) -> list[str]:
+    """The gateway saw each paid order under one idempotency key, with its exact amount."""
+    charges: dict[str, set[tuple[str, int]]] = {}
+    for lines in effects.values():
+        for one in lines:
+            if one.task == "payment.charge" and one.what == "done":
+                charges.setdefault(str(one.order_id), set()).add((one.idempotency_key, one.amount))
+    faults: list[str] = []
+    for order_id, wanted in expected.items():
+        seen = charges.pop(order_id, set())
+        amounts = [amount for _, amount in seen]
+        if amounts != ([wanted.charged] if wanted.charged else []):
+            faults.append(f"{order_id}: the gateway saw {amounts}, not {wanted.charged}")
+    return faults + [f"{order_id}: charged, but unknown" for order_id in charges]
+
+
+def repeated_attempts(effects: dict[str, list[Effect]]) -> int:
+    """How often an attempt that had begun was begun again: the broker delivered it twice."""
+    begun = Counter(
+        (one.idempotency_key, one.attempt)
+        for lines in effects.values()
+        for one in lines
+        if one.what == "begun"
+    )
+    return sum(count - 1 for count in begun.values())
+
+
+def read_effects(folder: Path) -> dict[str, list[Effect]]:
+    """The workers' logs by the name of the worker. A line cut by a kill is left out."""
+    decoder = msgspec.json.Decoder(Effect)
+    logs: dict[str, list[Effect]] = {}
+    for path in sorted(folder.glob("*.effects.jsonl")):
+        lines = path.read_bytes().split(b"\n")
+        logs[path.name.removesuffix(".effects.jsonl")] = [
+            decoder.decode(line) for line in lines if line.startswith(b"{") and line.endswith(b"}")
+        ]
+    return logs
+
+
+def table(verdict: Verdict, wanted: dict[str, int]) -> str:
+    """The table that is printed at the end."""
+    rows = sorted(set(wanted) | set(verdict.outcomes))
+    lines = [f"{'outcome':<28}{'runs':>7}{'expected':>10}"]
+    lines += [f"{row:<28}{verdict.outcomes.get(row, 0):>7}{wanted.get(row, 0):>10}" for row in rows]
+    lines += ["", f"{'worker':<28}{'steps':>7}"]
+    lines += [f"{name:<28}{count:>7}" for name, count in verdict.completed_by.items()]
+    lines += [
+        "",
+        f"steps that took more than one attempt: {verdict.retried_steps}",
+        f"attempts that a worker was given twice: {verdict.repeated_attempts}",
+    ]
+    return "\n".join(lines)
+
+
+def as_json(verdict: Verdict) -> dict[str, object]:
+    """For `--json-events`."""
+    loaded: dict[str, object] = json.loads(msgspec.json.encode(verdict))
+    return loaded

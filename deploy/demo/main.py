@@ -1,0 +1,251 @@
+"""The course of the demo, from the first process to the last comparison."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from deploy.demo import expected, node
+from deploy.demo.api import AwayError, PlainApi, RefusedError
+from deploy.demo.judge import SETTLED, as_json, judge, list_runs, read_effects, table
+from deploy.demo.options import Options, parse_options
+from deploy.demo.orders import Order, OrdersError, read_orders
+from deploy.demo.processes import (
+    PIPE,
+    ChildError,
+    Children,
+    ChildSpec,
+    clean_environment,
+    first_line,
+    tail,
+)
+from deploy.demo.redeliveries import Redeliveries
+from deploy.demo.screen import Screen
+from deploy.demo.starts import split, start_by_client, start_by_message
+from towpath_worker import ApiError, Client
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+HERE: Final = Path(__file__).resolve().parent
+READY_SECONDS: Final = 120.0
+LOOK_SECONDS: Final = 0.5
+DEV: Final = "dev"
+PYTHON_WORKERS: Final = {
+    "python-1": ("inventory", "payment"),
+    "python-2": ("payment", "shipping"),
+}
+
+
+class Ready(Struct):
+    """The line that `towpath dev --json` prints when it is usable."""
+
+    nats_url: str
+    postgres_url: str
+    prefix: str
+    http_url: str | None = None
+    pids: dict[str, int] = {}
+
+
+class StuckError(Exception):
+    """The orders did not settle in time; the message says where they are."""
+
+
+EXPECTED_ERRORS: Final = (
+    ChildError,
+    node.NodeError,
+    AwayError,
+    RefusedError,
+    ApiError,
+    StuckError,
+    TimeoutError,
+    OSError,
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the demo and return its exit status (see run.py)."""
+    options = parse_options(arguments)
+    try:
+        orders = read_orders(options.orders)
+    except OrdersError as error:
+        print(error, file=sys.stderr)
+        return 2
+    screen = Screen(json_events=options.json_events)
+    try:
+        return asyncio.run(_until_stopped(Demo(options, orders, screen)))
+    except EXPECTED_ERRORS as error:
+        return _not_carried_out(error)
+    except BaseExceptionGroup as group:
+        expected_part, rest = group.split(EXPECTED_ERRORS)
+        if expected_part is None or rest is not None:
+            raise
+        return _not_carried_out(expected_part.exceptions[0])
+
+
+def _not_carried_out(error: BaseException) -> int:
+    print(f"the demo could not be carried out: {error}", file=sys.stderr)
+    return 3
+
+
+async def _until_stopped(demo: "Demo") -> int:
+    """Carry the demo out; SIGINT and SIGTERM stop it in good order."""
+    task = asyncio.create_task(demo.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return demo.status
+
+
+class Demo:
+    """One run of the demo. `status` is the exit status if it is stopped now."""
+
+    def __init__(self, options: Options, orders: list[Order], screen: Screen) -> None:
+        self._options = options
+        self._orders = orders
+        self._screen = screen
+        self.status = 3
+
+    async def run(self) -> int:
+        """From the first process to the last; returns the exit status."""
+        with tempfile.TemporaryDirectory(prefix="towpath-demo-") as scratch:
+            async with self._children() as children:
+                stage = Stage(self._options, Path(scratch), children)
+                ready = await stage.open()
+                self._screen.event("ready", **msgspec.to_builtins(ready))
+                self._screen.say(f"NATS {ready.nats_url}, Postgres and the engine are up")
+                api = PlainApi(ready.nats_url, ready.prefix)
+                try:
+                    self.status = await self._carry_out(stage, ready, api)
+                    if self._options.hold:
+                        self._screen.event("holding")
+                        await asyncio.Event().wait()
+                finally:
+                    await api.close()
+        return self.status
+
+    @contextlib.asynccontextmanager
+    async def _children(self) -> AsyncIterator[Children]:
+        screen = self._screen
+        children = Children(lambda name, pid: screen.event("process", name=name, pid=pid))
+        try:
+            yield children
+        finally:
+            await children.stop(last=DEV)
+
+    async def _carry_out(self, stage: "Stage", ready: Ready, api: PlainApi) -> int:
+        wanted = expected.expected_outcomes(self._options.orders)
+        async with Client(nats_url=ready.nats_url, prefix=ready.prefix) as client:
+            await client.deploy(yaml.safe_load((HERE / "order.yaml").read_text(encoding="utf-8")))
+            with_node = await stage.open_workers(ready)
+            async with asyncio.TaskGroup() as group:
+                starts = group.create_task(self._start_all(client, api))
+                group.create_task(self._watch(stage, api, len(wanted)))
+        duplicates, repeats = starts.result()
+        verdict = await judge(api, wanted, read_effects(stage.scratch))
+        if with_node and not verdict.completed_by.get("node"):
+            verdict.differences.append("the Node.js worker completed nothing")
+        self._screen.event("result", ok=not verdict.differences, **as_json(verdict))
+        self._screen.say(f"\n{table(verdict, expected.table(wanted))}")
+        self._screen.say(f"starts that were duplicates: {duplicates}; messages repeated: {repeats}")
+        for one in verdict.differences[:20]:
+            self._screen.say(f"DIFFERS  {one}")
+        count = len(verdict.differences)
+        self._screen.say(f"{count} differences" if count else "as expected, order by order")
+        return 1 if count else 0
+
+    async def _start_all(self, client: Client, api: PlainApi) -> tuple[int, int]:
+        by_client, by_message = split(self._orders)
+        message_rate = self._options.rate / 10
+        async with asyncio.TaskGroup() as group:
+            one = group.create_task(start_by_client(client, by_client, self._options.rate))
+            two = group.create_task(start_by_message(api, by_message, message_rate))
+        return one.result(), two.result()
+
+    async def _watch(self, stage: "Stage", api: PlainApi, total: int) -> None:
+        """Show progress until every order has a settled run; raises `StuckError`, `ChildError`."""
+        redeliveries = Redeliveries(api)
+        deadline = time.monotonic() + self._options.timeout_seconds
+        while True:
+            stage.check()
+            await redeliveries.look()
+            counts = Counter(run.status for run in await list_runs(api))
+            self._screen.progress(total, counts, redeliveries.count)
+            if sum(counts[status] for status in SETTLED) >= total:
+                return
+            if time.monotonic() > deadline:
+                raise StuckError(f"not settled in time: {dict(counts)} of {total}")
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+class Stage:
+    """The processes: `towpath dev` first, then the workers and the approver."""
+
+    def __init__(self, options: Options, scratch: Path, children: Children) -> None:
+        self.scratch = scratch
+        self._options = options
+        self._children = children
+        self._dev: asyncio.subprocess.Process | None = None
+
+    async def open(self) -> Ready:
+        """Start NATS, Postgres and the engine. Raises `ChildError` with the end of the log."""
+        towpath = str(Path(sys.executable).with_name("towpath"))
+        engines = str(self._options.engines)
+        spec = self._spec(DEV, (towpath, "dev", "--ephemeral", "--json", "--engines", engines), {})
+        self._dev = await self._children.start(spec, stdout=PIPE)
+        try:
+            line = await first_line(self._dev, READY_SECONDS)
+        except ChildError as error:
+            raise ChildError(f"towpath dev: {error}\n{tail(spec.log)}") from error
+        return msgspec.json.decode(line, type=Ready)
+
+    async def open_workers(self, ready: Ready) -> bool:
+        """Start the workers and the approver; whether Node.js is among them."""
+        where = {"TOWPATH_NATS_URL": ready.nats_url, "TOWPATH_PREFIX": ready.prefix}
+        node_path = node.find_node() if self._options.node else None
+        for name, queues in PYTHON_WORKERS.items():
+            served = queues if node_path else (*queues, "notify")
+            module = ("-m", "deploy.demo.workers_python", "--effects", self._effects(name))
+            await self._keep(name, (sys.executable, *module, *served), where)
+        if node_path:
+            await node.install()
+            extra = {"DEMO_EFFECTS": self._effects("node"), "DEMO_STOP_WITH_PARENT": "1"}
+            await self._keep("node", (node_path, str(node.FOLDER / "worker.js")), where | extra)
+        module = ("-m", "deploy.demo.approver", str(self._options.orders))
+        await self._keep("approver", (sys.executable, *module), where)
+        return node_path is not None
+
+    def check(self) -> None:
+        """Raise `ChildError` when `towpath dev` or a worker is gone for good."""
+        failure = self._children.failure()
+        if failure is not None:
+            raise ChildError(str(failure)) from failure
+        if self._dev is not None and self._dev.returncode is not None:
+            log = tail(self.scratch / f"{DEV}.log")
+            raise ChildError(f"towpath dev ended with status {self._dev.returncode}\n{log}")
+
+    def _effects(self, name: str) -> str:
+        return str(self.scratch / f"{name}.effects.jsonl")
+
+    async def _keep(self, name: str, command: tuple[str, ...], env: dict[str, str]) -> None:
+        await self._children.keep(self._spec(name, command, env))
+
+    def _spec(self, name: str, command: tuple[str, ...], env: dict[str, str]) -> ChildSpec:
+        return ChildSpec(
+            name=name,
+            command=command,
+            log=self.scratch / f"{name}.log",
+            env=clean_environment(env),
+            folder=ROOT,
+        )
