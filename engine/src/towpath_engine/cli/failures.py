@@ -38,6 +38,11 @@ def explain(error: BaseException) -> Told | None:
             return Told(status=error.status, message=str(error), details=error.details)
         case KeyboardInterrupt():
             return Told(status=Exit.INTERRUPTED, message="interrupted")
+        case ModuleNotFoundError(name="towpath_worker"):
+            return Told(
+                status=Exit.USAGE,
+                message="this command needs the worker SDK: pip install 'towpath-engine[dev]'",
+            )
         case _:
             status = _STATUS_BY_NAME.get(f"{type(error).__module__}.{type(error).__qualname__}")
     if status is None:

@@ -1,0 +1,100 @@
+"""How API verbs reach an engine: the SDK's client with our settings, its errors in our words."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from towpath_engine.cli.arguments import Arguments
+from towpath_engine.cli.exits import Exit
+from towpath_engine.cli.failures import CommandError
+from towpath_engine.settings import Settings, load_settings, mask_secrets
+from towpath_protocol.errors import ProtocolError
+from towpath_worker import (
+    ApiError,
+    Client,
+    ConnectionOptions,
+    InvalidValueError,
+    RunFailed,
+    TransportError,
+)
+
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 10.0
+
+_EXIT_BY_STATUS = {404: Exit.NOT_FOUND, 500: Exit.UNREACHABLE}
+
+
+def ask(arguments: Arguments, question: Callable[[Client], Awaitable[T]]) -> T:
+    """The answer to a question to the engine.
+
+    Raises CommandError: UNREACHABLE, NOT_FOUND, REFUSED, RUN_FAILED, TIMED_OUT, or USAGE for a
+    value that no engine would take.
+    """
+    settings = load_settings(os.environ, arguments.config).settings
+    options = _options(arguments, settings)
+    url = mask_secrets(options.nats_url)
+
+    async def connected() -> T:
+        async with Client(connection=options, timeout_seconds=TIMEOUT_SECONDS) as client:
+            return await question(client)
+
+    try:
+        return asyncio.run(connected())
+    except ApiError as error:
+        raise refusal(error) from error
+    except RunFailed as error:
+        raise CommandError(Exit.RUN_FAILED, str(error)) from error
+    except ConnectionError as error:
+        raise CommandError(
+            Exit.UNREACHABLE, f"no NATS server answers at {url}: is `towpath dev` running?"
+        ) from error
+    except TransportError as error:
+        raise CommandError(
+            Exit.UNREACHABLE,
+            f"no engine of prefix {options.prefix!r} answers at {url}: is `towpath serve` running?",
+        ) from error
+    except TimeoutError as error:
+        raise CommandError(Exit.TIMED_OUT, str(error)) from error
+    except (InvalidValueError, ProtocolError) as error:
+        raise CommandError(Exit.USAGE, str(error)) from error
+
+
+def refusal(error: ApiError) -> CommandError:
+    """The engine's no, with every fault of a definition on a line of its own."""
+    status = _EXIT_BY_STATUS.get(error.status, Exit.REFUSED)
+    faults = _faults(error)
+    if faults:
+        return CommandError(status, f"the definition has {len(faults)} fault(s):", faults)
+    return CommandError(status, f"{error.message} ({error.code})")
+
+
+class _Fault(msgspec.Struct):
+    path: str
+    message: str
+
+
+class _Details(msgspec.Struct):
+    faults: list[_Fault]
+
+
+def _faults(error: ApiError) -> list[str]:
+    try:
+        details = msgspec.convert(error.details, _Details)
+    except msgspec.ValidationError:
+        return []
+    return [f"{fault.path or 'definition'}: {fault.message}" for fault in details.faults]
+
+
+def _options(arguments: Arguments, settings: Settings) -> ConnectionOptions:
+    try:
+        return ConnectionOptions(
+            nats_url=arguments.nats_url or settings.nats_url,
+            prefix=arguments.prefix or settings.prefix,
+            tls_ca_file=settings.nats_tls_ca_file or None,
+        )
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, str(error)) from error
