@@ -116,12 +116,13 @@ def _open_step(run: Run, step: Step) -> OpenStep | None:
 def _timers(item: SavedRun) -> Iterator[tuple[str, Timer | None, Timer | None]]:
     """(path, timer now, timer before) of the run and of its changed steps."""
     run, before = item.run, item.before
-    yield RUN_PATH, _run_timer(run, run), None if before is None else _run_timer(before, run)
+    yield RUN_PATH, run_timer(run, run), None if before is None else run_timer(before, run)
     for step, was in _changes(item):
-        yield step.path, _step_timer(run, step), None if was is None else _step_timer(run, was)
+        yield step.path, step_timer(run, step), None if was is None else step_timer(run, was)
 
 
-def _run_timer(run: Run, now: Run) -> Timer | None:
+def run_timer(run: Run, now: Run) -> Timer | None:
+    """The timer of `run` itself, as seen by the decision that led to `now`; None without one."""
     due_at = None if run.status in SETTLED_RUN else run.due_at
     if due_at is None:
         return None
@@ -130,7 +131,8 @@ def _run_timer(run: Run, now: Run) -> Timer | None:
     return _timer(now, RUN_PATH, due_at, preemptible=preemptible)
 
 
-def _step_timer(run: Run, step: Step) -> Timer | None:
+def step_timer(run: Run, step: Step) -> Timer | None:
+    """The timer of a step of `run`; None without one."""
     due_at = None if _settled(step) or run.status in SETTLED_RUN else step.due_at
     if due_at is None:
         return None

@@ -64,19 +64,25 @@ async def _free_requests_of_losers(
     requests: Mapping[Name, str],
 ) -> None:
     lost = [
-        claim
+        (claim.workflow, claim.request_id, claim.run_id)
         for claim, holder in zip(claims, holders, strict=True)
         if claim.request_id is not None
         and holder.run_id != claim.run_id
         and requests[claim.workflow, claim.request_id] == claim.run_id
     ]
-    if lost:
+    await _free_requests(connection, lost)
+
+
+async def _free_requests(
+    connection: Connection, names: Sequence[tuple[str, str | None, str]]
+) -> None:
+    if names:
         await execute(
             connection,
             "run_request_free",
-            workflow=[claim.workflow for claim in lost],
-            request_id=[claim.request_id for claim in lost],
-            run_id=[claim.run_id for claim in lost],
+            workflow=[workflow for workflow, _, _ in names],
+            request_id=[request for _, request, _ in names],
+            run_id=[run_id for _, _, run_id in names],
         )
 
 
@@ -145,7 +151,7 @@ async def find_keys(connection: Connection, names: Sequence[Name]) -> dict[Name,
 
 
 async def free_keys(connection: Connection, settled: Sequence[Run]) -> None:
-    """Free the keys of runs that have settled."""
+    """Free the keys of runs that have settled (or never came to be)."""
     keyed = [run for run in settled if run.key is not None]
     if keyed:
         await execute(
@@ -167,9 +173,16 @@ async def claim_for_new_runs(connection: Connection, runs: Sequence[Run]) -> set
     keys = {(r.workflow, r.key): r.id for r in runs if r.key is not None}
     request_holders = await claim_requests(connection, requests)
     key_holders = await claim_names(connection, keys)
-    return {
+    holding = {
         run.id
         for run in runs
         if (run.request_id is None or request_holders[run.workflow, run.request_id] == run.id)
         and (run.key is None or key_holders[run.workflow, run.key] == run.id)
     }
+    # Who lost one name must not keep the other.
+    lost = [run for run in runs if run.id not in holding]
+    await free_keys(connection, lost)
+    await _free_requests(
+        connection, [(r.workflow, r.request_id, r.id) for r in lost if r.request_id is not None]
+    )
+    return holding

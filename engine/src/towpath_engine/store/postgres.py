@@ -6,14 +6,12 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from asyncpg.transaction import Transaction
-
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run, Step, Transition
 from towpath_engine.store.cursors import FIRST_ID, is_id, parse_id_cursor
 from towpath_engine.store.definitions import DefinitionCache, Parse
 from towpath_engine.store.derive import RUN_PATH
-from towpath_engine.store.errors import StoreUnavailable
+from towpath_engine.store.errors import StoreRejected, StoreUnavailable
 from towpath_engine.store.interface import (
     DeadLetter,
     DueTimer,
@@ -107,16 +105,14 @@ class PostgresStore:
     async def transaction(self) -> AsyncGenerator[PostgresTransaction]:
         """See Store. A connection lost before the commit leaves nothing written."""
         async with self._connection() as connection:
-            transaction = connection.transaction()
             with translating():
-                await transaction.start()
+                await connection.execute("BEGIN")
             try:
                 yield PostgresTransaction(connection, self._limits, self._caps)
             except BaseException:
-                await _roll_back(connection, transaction)
+                await _roll_back(connection)
                 raise
-            with translating():
-                await transaction.commit()
+            await _commit(connection)
 
     async def now(self) -> datetime:
         """See Store."""
@@ -359,12 +355,25 @@ class PostgresStore:
             )
 
 
-async def _roll_back(connection: Connection, transaction: Transaction) -> None:
+async def _commit(connection: Connection) -> None:
+    try:
+        with translating():
+            tag = await connection.execute("COMMIT")
+    except BaseException:
+        # Cancelled or lost in the middle: nobody may go on in a session of unknown state.
+        connection.terminate()
+        raise
+    if tag != "COMMIT":
+        message = "the transaction had failed and was rolled back: its error must not be swallowed"
+        raise StoreRejected(message)
+
+
+async def _roll_back(connection: Connection) -> None:
     """Leave the connection clean; one that is lost has rolled back by itself."""
     if connection.is_closed():
         return
     try:
         with translating():
-            await transaction.rollback()
+            await connection.execute("ROLLBACK")
     except StoreUnavailable:
         connection.terminate()

@@ -1,0 +1,72 @@
+"""The named CHECKs of the schema once more, for the store that has no schema. A test compares."""
+
+from typing import Final
+
+from towpath_engine.core.model import Run, Step, Transition
+from towpath_engine.core.states import (
+    SETTLED_RUN,
+    SETTLED_STEP,
+    RunStatus,
+    StepStatus,
+    WaitReason,
+)
+from towpath_engine.store.errors import StoreRejected
+
+LIVE_ATTEMPT: Final = frozenset({StepStatus.DISPATCHED, StepStatus.RUNNING})
+MAY_HOLD_TOKEN: Final = LIVE_ATTEMPT | {StepStatus.COMPENSATING}
+BEGUN_RUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING, RunStatus.COMPENSATING})
+
+
+def check_run(run: Run) -> None:
+    """Raises StoreRejected with the name of the violated constraint."""
+    _require(
+        "run_settled_at_with_status", (run.settled_at is not None) == (run.status in SETTLED_RUN)
+    )
+    _require("run_begun_has_started_at", run.status not in BEGUN_RUN or run.started_at is not None)
+    _require(
+        "run_pending_has_not_started",
+        run.status is not RunStatus.PENDING or run.started_at is None,
+    )
+    _require("run_output_only_completed", run.output is None or run.status is RunStatus.COMPLETED)
+    _require("run_priority_known", 0 <= run.priority <= 3)
+    _require("run_counters_not_negative", min(run.version, run.seq, run.signal_count) >= 0)
+
+
+def check_step(step: Step) -> None:
+    """Raises StoreRejected with the name of the violated constraint."""
+    _require(
+        "step_settled_at_with_status",
+        (step.settled_at is not None) == (step.status in SETTLED_STEP),
+    )
+    _require(
+        "step_token_with_live_attempt",
+        step.status not in LIVE_ATTEMPT if step.token is None else step.status in MAY_HOLD_TOKEN,
+    )
+    _require("step_live_attempt_has_queue", step.token is None or step.queue is not None)
+    _require(
+        "step_waiting_for_with_status",
+        (step.waiting_for is not None) == (step.status is StepStatus.WAITING),
+    )
+    _require(
+        "step_awaited_signal_named",
+        step.waiting_for is not WaitReason.SIGNAL or step.signal is not None,
+    )
+    _require(
+        "step_wait_has_an_instant",
+        step.waiting_for in {None, WaitReason.SIGNAL} or step.wake_at is not None,
+    )
+    counters = (step.attempt, step.iteration, step.release_count, step.dispatch_no)
+    _require("step_counters_not_negative", step.visit >= 1 and min(counters) >= 0)
+
+
+def check_transition(row: Transition) -> None:
+    """Raises StoreRejected with the name of the violated constraint."""
+    _require("transition_seq_positive", row.seq >= 1)
+    prefix = "run-" if row.step is None else "step-"
+    _require("transition_what_named", row.what.startswith(prefix))
+
+
+def _require(constraint: str, holds: bool) -> None:  # noqa: FBT001 - the fact itself
+    if not holds:
+        message = f"the data violates {constraint}"
+        raise StoreRejected(message, constraint=constraint)
