@@ -189,7 +189,7 @@ def jetstream_url() -> Iterator[str]:
         try:
             yield server.url
         finally:
-            server.stop()
+            server.kill()
 
 
 @pytest.fixture

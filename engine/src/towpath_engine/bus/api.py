@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from towpath_engine.bus.connection import Link, Message, OnMessage
+from towpath_engine.bus.connection import Link, Message, OnMessage, Subscription
 from towpath_engine.bus.errors import BusUnavailable, UnsendableMessageError
 from towpath_engine.bus.interface import ApiHandler, ApiReply, ApiRequest
 from towpath_engine.bus.publisher import headers_size
@@ -104,13 +104,17 @@ class ApiService:
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: Link | None = None
+        self._subscriptions: list[Subscription] = []
 
     async def attach(self, link: Link) -> None:
         """Answer through this link from now on. Raises BusUnavailable."""
         self._link = link
-        for endpoint in self._endpoints:
-            on_request = self._on_request(endpoint)
-            await link.subscribe(endpoint.subject, on_request, queue=self._queue_group)
+        self._subscriptions = [
+            await link.subscribe(
+                endpoint.subject, self._on_request(endpoint), queue=self._queue_group
+            )
+            for endpoint in self._endpoints
+        ]
         for verb in SERVICE_VERBS:
             on_question = self._on_question(verb)
             name = subjects.SERVICE_NAME
@@ -124,9 +128,15 @@ class ApiService:
     def detach(self) -> None:
         """The link has ended; handlers go on and answer through the next one."""
         self._link = None
+        self._subscriptions = []
 
     async def drain(self) -> None:
-        """Let the running handlers end, at most `drain_timeout_s`, then cancel them."""
+        """Take no more requests, let the running ones end, cancel those that take too long."""
+        link, subscriptions = self._link, self._subscriptions
+        self._subscriptions = []
+        if link is not None:
+            for subscription in subscriptions:
+                await link.unsubscribe(subscription)
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=self._settings.drain_timeout_s)

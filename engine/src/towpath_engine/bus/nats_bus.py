@@ -100,6 +100,16 @@ class NatsBus:
         """True while there is a live connection whose streams are there."""
         return self._connection.link is not None
 
+    @property
+    def in_flight(self) -> int:
+        """Messages delivered and neither acknowledged nor forgotten."""
+        return self._pulls.in_flight
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages handed to `publish` whose outcome is not known yet."""
+        return self._publisher.queued + self._publisher.in_flight
+
     # Callbacks
 
     def on_confirmation(self, callback: Callable[[Confirmation], None]) -> None:

@@ -195,8 +195,13 @@ class Pulls:
     async def close(self, link: Link) -> None:
         """Stop asking, send the acks that wait, give everything else back at once."""
         self._credit = 0
+        subscriptions = [p.subscription for p in self._pullers if p.subscription is not None]
         self.detach()
         try:
+            # First, so that nothing that is given back is delivered to us again.
+            for subscription in subscriptions:
+                await link.unsubscribe(subscription)
+            await link.flush()
             await self._send_acks(link)
             for subject in self._in_flight:
                 await link.publish(subject, b"-NAK")
