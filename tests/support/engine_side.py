@@ -13,7 +13,7 @@ from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, ConsumerInfo, RetentionPolicy, StreamConfig
 
-from tests.support.deadline import eventually
+from tests.support.deadline import eventually, eventually_async
 from towpath_protocol.ids import new_uuid7
 
 
@@ -32,10 +32,12 @@ class EngineSide:
     """One prefix on one server. `listen` once connected; survives what the server does."""
 
     def __init__(self, client: NatsClient, prefix: str) -> None:
-        self.client = client
+        # nats-py's types are partly unknown to a strict checker.
+        self.client: Any = client
         self.prefix = prefix
         self.dispatch_stream = f"{prefix.upper()}_DISPATCH"
         self.reports: list[ReportSeen] = []
+        self.acks: list[bytes] = []
         self.presences: list[dict[str, Any]] = []
         self.cancel: list[str] = []
         self.stale: list[str] = []
@@ -44,7 +46,7 @@ class EngineSide:
 
     async def create_streams(self) -> None:
         """P_DISPATCH and P_IN (without its transform, which no worker can tell)."""
-        js = self.client.jetstream()
+        js: Any = self.client.jetstream()
         await js.add_stream(
             StreamConfig(
                 name=self.dispatch_stream,
@@ -63,7 +65,7 @@ class EngineSide:
 
     async def create_consumers(self, queue: str) -> None:
         """The four consumers of a queue."""
-        js = self.client.jetstream()
+        js: Any = self.client.jetstream()
         for level in range(4):
             await js.add_consumer(
                 self.dispatch_stream,
@@ -81,8 +83,9 @@ class EngineSide:
         """See every report and answer every heartbeat from now on."""
         await self.client.subscribe(f"{self.prefix}.in.>", cb=self._on_report)
         await self.client.subscribe(f"{self.prefix}.heartbeat.*", cb=self._on_presence)
+        await self.client.subscribe(f"$JS.ACK.{self.dispatch_stream}.>", cb=self._on_ack)
 
-    async def dispatch(self, task: str, input: Any = None, **fields: Any) -> str:
+    async def dispatch(self, task: str, value: Any = None, **fields: Any) -> str:
         """Dispatch an attempt; returns its token. `level`, `queue` and every field of a dispatch
         may be overridden."""
         level = fields.pop("level", 2)
@@ -91,7 +94,7 @@ class EngineSide:
             "v": 1, "type": "step.dispatch", "run_id": new_run_id(), "workflow": "order",
             "version": 3, "key": None, "step": "reserve", "task": task, "queue": "inventory",
             "priority": "normal", "token": new_token(), "attempt": 1, "max_attempts": 3,
-            "iteration": 0, "input": input, "context": {}, "metadata": {},
+            "iteration": 0, "input": value, "context": {}, "metadata": {},
             "idempotency_key": "k/reserve/0", "dispatched_at": "2026-11-29T12:00:00.000000Z",
             "attempt_timeout_ms": 300_000, "heartbeat_timeout_ms": None,
             "ack_wait_ms": round(self.ack_wait_s * 1000), "deadline": None, "last_error": None,
@@ -149,10 +152,17 @@ class EngineSide:
             self.dispatch_stream, f"{queue}_p{level}"
         )
 
-    async def stored_dispatches(self) -> int:
-        """Dispatches that are not acknowledged."""
-        info = await self.client.jetstream().stream_info(self.dispatch_stream)
-        return info.state.messages
+    async def all_acknowledged(self) -> None:
+        """Wait until no dispatch is stored any more."""
+
+        async def empty() -> bool:
+            info = await self.client.jetstream().stream_info(self.dispatch_stream)
+            return info.state.messages == 0
+
+        await eventually_async(empty, "every dispatch is acknowledged")
+
+    async def _on_ack(self, msg: Msg) -> None:
+        self.acks.append(msg.data)
 
     async def _on_report(self, msg: Msg) -> None:
         self.reports.append(ReportSeen(msg))

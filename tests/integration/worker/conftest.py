@@ -1,19 +1,27 @@
 """Fixtures of the worker tests: a server, and a test that plays the engine."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import pytest
 from nats.aio.client import Client as NatsClient
 
 from tests.support.engine_side import EngineSide
 from tests.support.jetstream import jetstream_url, own_jetstream, prefix
-from towpath_worker import Worker
+from towpath_worker import Worker, WorkerOptions
 
 __all__ = ["engine", "jetstream_url", "own_jetstream", "prefix", "serving"]
 
 Serving = Callable[[Worker], AbstractAsyncContextManager[Worker]]
+
+
+def worker_of(engine: EngineSide, url: str, **options: Any) -> Worker:
+    """A worker of the queue `inventory`, with a short heartbeat interval."""
+    chosen = {"slots": 4, "heartbeat_interval_seconds": 0.2, **options}
+    return Worker("inventory", nats_url=url, prefix=engine.prefix, options=WorkerOptions(**chosen))
 
 
 async def silent(_error: Exception) -> None:
@@ -54,6 +62,20 @@ async def serving_worker(worker: Worker) -> AsyncIterator[Worker]:
             worker.stop()
             await asyncio.wait([serving], timeout=0.2)
         await serving
+
+
+class ThreadedWorker:
+    """A worker in a thread with a loop of its own, which a task may block."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._thread = threading.Thread(target=lambda: asyncio.run(worker.serve()))
+        self._thread.start()
+
+    def stop(self) -> None:
+        while self._thread.is_alive():
+            self._worker.stop()
+            self._thread.join(0.1)
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from tests.integration.worker.conftest import Serving
-from tests.support.deadline import eventually, eventually_async
+from tests.integration.worker.conftest import Serving, worker_of
+from tests.support.deadline import eventually
 from tests.support.engine_side import EngineSide
 from towpath_worker import Context, TerminalError, Worker
 
@@ -11,10 +11,6 @@ from towpath_worker import Context, TerminalError, Worker
 class Reserve(Struct):
     sku: str
     quantity: int = 1
-
-
-def worker_of(engine: EngineSide, url: str, *, slots: int = 4) -> Worker:
-    return Worker("inventory", nats_url=url, prefix=engine.prefix, slots=slots)
 
 
 async def test_an_async_task_completes_and_its_dispatch_is_acknowledged(
@@ -32,11 +28,7 @@ async def test_an_async_task_completes_and_its_dispatch_is_acknowledged(
         assert report.kind == "step-completed"
         assert report.body["output"] == {"sku": "A-1", "attempt": 2, "key": "k/reserve/0"}
         assert report.headers["Nats-Msg-Id"] == f"{token}:step-completed:{report.body['worker_id']}"
-
-        async def nothing_stored() -> bool:
-            return await engine.stored_dispatches() == 0
-
-        await eventually_async(nothing_stored, "the dispatch is acknowledged")
+        await engine.all_acknowledged()
     assert [seen.kind for seen in engine.of(token)] == ["step-completed"]
 
 

@@ -44,7 +44,7 @@ class TaskOutcome(Struct, frozen=True, kw_only=True):
     logs: Sequence[str] = ()
 
 
-async def run_task(
+async def run_task(  # noqa: PLR0913 -- the facts of a dispatch, by keyword
     worker: Worker,
     name: str,
     input: object = None,  # noqa: A002 -- the word of the wire

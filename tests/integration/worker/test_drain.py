@@ -1,0 +1,99 @@
+"""Stopping a worker."""
+
+import asyncio
+import threading
+
+from tests.integration.worker.conftest import worker_of
+from tests.support.deadline import eventually
+from tests.support.engine_side import EngineSide
+from towpath_worker import Context
+
+
+async def test_a_drained_worker_finishes_what_runs_and_takes_nothing_new(
+    engine: EngineSide, jetstream_url: str
+) -> None:
+    worker = worker_of(engine, jetstream_url)
+    go = asyncio.Event()
+    running: list[int] = []
+
+    @worker.task("hold")
+    async def hold(number: int) -> int:
+        running.append(number)
+        await go.wait()
+        return number
+
+    serving = asyncio.create_task(worker.serve())
+    first = await engine.dispatch("hold", 1)
+    await eventually(lambda: running == [1], "it runs")
+    worker.stop()
+
+    async def nobody_asks() -> None:
+        infos = [await engine.consumer(level) for level in range(4)]
+        assert sum(info.num_waiting for info in infos) == 0
+
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await nobody_asks()
+                break
+            except AssertionError:
+                continue
+    second = await engine.dispatch("hold", 2)
+    go.set()
+    await serving
+    assert (await engine.end_of(first)).body["output"] == 1
+    assert (running, engine.of(second)) == ([1], [])
+    assert engine.acks.count(b"+ACK") == 1
+
+
+async def test_what_runs_longer_than_the_drain_timeout_is_given_back(
+    engine: EngineSide, jetstream_url: str
+) -> None:
+    worker = worker_of(engine, jetstream_url, drain_timeout_seconds=0.3)
+    running: list[str] = []
+    released = threading.Event()
+
+    @worker.task("hang")
+    async def hang(ctx: Context) -> None:
+        running.append("hang")
+        ctx.progress({"done": 3})
+        await asyncio.Event().wait()
+
+    @worker.task("block")
+    def block() -> None:
+        running.append("block")
+        released.wait(60)
+
+    serving = asyncio.create_task(worker.serve())
+    hanging = await engine.dispatch("hang")
+    blocking = await engine.dispatch("block")
+    await eventually(lambda: len(running) == 2, "both run")
+    worker.stop()
+    try:
+        await serving
+    finally:
+        released.set()
+    report = await engine.end_of(hanging)
+    assert (report.kind, report.body["reason"]) == ("step-released", "drain")
+    assert report.body["progress"] == {"done": 3}
+    assert (await engine.end_of(blocking)).kind == "step-released"
+    await engine.all_acknowledged()
+    assert (len(engine.ends(hanging)), len(engine.ends(blocking))) == (1, 1)
+
+
+async def test_a_second_stop_does_not_wait(engine: EngineSide, jetstream_url: str) -> None:
+    worker = worker_of(engine, jetstream_url, drain_timeout_seconds=3_600)
+    running: list[str] = []
+
+    @worker.task("hang")
+    async def hang() -> None:
+        running.append("hang")
+        await asyncio.Event().wait()
+
+    serving = asyncio.create_task(worker.serve())
+    token = await engine.dispatch("hang")
+    await eventually(lambda: bool(running), "it runs")
+    worker.stop()
+    worker.stop()
+    await serving
+    assert (await engine.end_of(token)).body["reason"] == "drain"
