@@ -116,8 +116,8 @@ def _comparable_oracle(value: Any) -> object:
     kind = value.type()
     if kind == cel.Type.ERROR:
         return FAILED
-    plain = value.value()
+    plain: object = value.value()
     if kind == cel.Type.UINT:
-        return ("uint", int(plain))
+        return ("uint", int(value.value()))
     convert = _THEIRS.get(type(plain))
     return plain if convert is None else convert(plain)

@@ -368,7 +368,7 @@ type(b'') == bytes
 type(true) == bool
 int == int
 int == string
-input.o.map(k, k)
+input.o.map(k, k).sort()
 input.a.map(k, k)
 input.s.map(k, k)
 'a' + dyn(1)

@@ -308,8 +308,9 @@ def _find(container: Value, key: Value) -> tuple[Value] | None:
 
 def describe(key: Value) -> str:
     """A key in an error message, cut to a readable length."""
-    text = repr(key) if isinstance(key, str | int | float) else type_name(key)
-    return text if len(text) <= 80 else text[:77] + "..."
+    if isinstance(key, str):
+        return repr(key) if len(key) <= 80 else repr(key[:80]) + "..."
+    return repr(key) if isinstance(key, int | float) else f"a value of type {type_name(key)}"
 
 
 def select(container: Value, field: str) -> Value:

@@ -4,6 +4,7 @@ import base64
 import json
 import math
 from collections.abc import ValuesView
+from typing import Final
 
 from towpath_engine.core.expressions.times import format_duration, format_timestamp
 from towpath_engine.core.expressions.values import (
@@ -20,11 +21,14 @@ from towpath_engine.core.expressions.values import (
     type_name,
 )
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
 
 def encode(value: Value) -> bytes:
     """JSON text of a value that is nothing but JSON; integers of any size are exact."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode("utf-8")
+    # `towpath_protocol.codec.dumps` writes the same text, but walks the value once more to judge
+    # it, which has been done here.
+    return _ENCODER.encode(value).encode("utf-8")
 
 
 def to_json(frame: Frame, value: Value, depth: int = 0) -> Value:

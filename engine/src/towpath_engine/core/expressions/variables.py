@@ -86,7 +86,7 @@ def explain(source: str, complaint: Complaint, visible: Visible) -> Complaint:
         return Complaint(position=at, reason=_unknown(source, (name, at), visible))
     if (no_match := _NO_MATCH.search(complaint.reason)) is not None:
         return Complaint(position=complaint.position, reason=_mismatch(no_match[1], no_match[2]))
-    reason = complaint.reason.removeprefix("Syntax error: ").partition(" expecting {")[0]
+    reason = complaint.reason.removeprefix("Syntax error: ").partition(" expecting ")[0]
     return Complaint(position=complaint.position, reason=f"syntax error: {reason}")
 
 
