@@ -169,8 +169,13 @@ async def claim_for_new_runs(connection: Connection, runs: Sequence[Run]) -> set
     After `claim_keys` this finds every name claimed. It matters to a run that takes over the key of
     one that settled in the same batch.
     """
-    requests = {(r.workflow, r.request_id): r.id for r in runs if r.request_id is not None}
-    keys = {(r.workflow, r.key): r.id for r in runs if r.key is not None}
+    requests: dict[Name, str] = {}
+    keys: dict[Name, str] = {}
+    for run in runs:
+        if run.request_id is not None:
+            requests.setdefault((run.workflow, run.request_id), run.id)
+        if run.key is not None:
+            keys.setdefault((run.workflow, run.key), run.id)
     request_holders = await claim_requests(connection, requests)
     key_holders = await claim_names(connection, keys)
     holding = {

@@ -78,10 +78,10 @@ class MemoryTransaction:
                 del state.requests[name]
         return holders
 
-    async def find_keys(self, keys_wanted: Sequence[Name]) -> dict[Name, str]:
+    async def find_keys(self, keys: Sequence[Name]) -> dict[Name, str]:
         """See StoreTransaction."""
         held = self._state.keys
-        return {name: held[name] for name in keys_wanted if name in held}
+        return {name: held[name] for name in keys if name in held}
 
     async def newest_versions(self, workflows: Sequence[str]) -> dict[str, int]:
         """See StoreTransaction."""
@@ -146,11 +146,9 @@ class MemoryTransaction:
         oldest = self._now - SIGNAL_ID_DAYS
         return {identity for identity in ids if identity in known and known[identity][1] > oldest}
 
-    async def take_parked(
-        self, run_ids: Sequence[str], keys_wanted: Sequence[Name]
-    ) -> list[ParkedSignal]:
+    async def take_parked(self, run_ids: Sequence[str], keys: Sequence[Name]) -> list[ParkedSignal]:
         """See StoreTransaction."""
-        runs, names = set(run_ids), set(keys_wanted)
+        runs, names = set(run_ids), set(keys)
         taken = [
             row
             for row in self._state.parked.values()

@@ -47,11 +47,15 @@ class RowLike(Protocol):
         ...
 
 
+# Left out when encoding: msgspec compares defaults by identity.
+_NO_DETAILS: Final = Raw()
+
+
 class _StoredFailure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: str
     message: str
     retryable: bool = True
-    details: Raw = Raw()
+    details: Raw = _NO_DETAILS
     stack: str | None = None
     step: str | None = None
     attempt: int | None = None
@@ -79,7 +83,7 @@ def encode_failure(failure: Failure | None) -> bytes | None:
             type=failure.type,
             message=failure.message,
             retryable=failure.retryable,
-            details=Raw() if failure.details is None else Raw(failure.details),
+            details=_NO_DETAILS if failure.details is None else Raw(failure.details),
             stack=failure.stack,
             step=failure.step,
             attempt=failure.attempt,

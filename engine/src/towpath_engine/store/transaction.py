@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import KeptSignal, Run, Step
-from towpath_engine.store import keys, saving
+from towpath_engine.store import keys as key_table
+from towpath_engine.store import saving
 from towpath_engine.store.derive import RUN_PATH
 from towpath_engine.store.interface import (
     BatchWrite,
@@ -40,7 +41,7 @@ class PostgresTransaction:
         self._connection = connection
         self._limits = limits
         self._caps = caps
-        self._claimed: set[tuple[keys.Name, str]] = set()
+        self._claimed: set[tuple[key_table.Name, str]] = set()
         self._locked: set[str] = set()
         self._refused_letter_count = 0
 
@@ -51,7 +52,7 @@ class PostgresTransaction:
 
     async def claim_keys(self, claims: Sequence[KeyClaim]) -> list[KeyHolder]:
         """See StoreTransaction."""
-        holders = await keys.claim_keys(self._connection, claims)
+        holders = await key_table.claim_keys(self._connection, claims)
         for claim, holder in zip(claims, holders, strict=True):
             if holder.run_id == claim.run_id:
                 for name in (claim.key, claim.request_id):
@@ -59,9 +60,9 @@ class PostgresTransaction:
                         self._claimed.add(((claim.workflow, name), claim.run_id))
         return holders
 
-    async def find_keys(self, keys_wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    async def find_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """See StoreTransaction."""
-        return await keys.find_keys(self._connection, keys_wanted)
+        return await key_table.find_keys(self._connection, keys)
 
     async def newest_versions(self, workflows: Sequence[str]) -> dict[str, int]:
         """See StoreTransaction."""
@@ -148,15 +149,15 @@ class PostgresTransaction:
         }
 
     async def take_parked(
-        self, run_ids: Sequence[str], keys_wanted: Sequence[tuple[str, str]]
+        self, run_ids: Sequence[str], keys: Sequence[tuple[str, str]]
     ) -> list[ParkedSignal]:
         """See StoreTransaction."""
         rows = await fetch(
             self._connection,
             "parked_signal_take",
             run_ids=list(run_ids),
-            workflow=[workflow for workflow, _ in keys_wanted],
-            key=[key for _, key in keys_wanted],
+            workflow=[workflow for workflow, _ in keys],
+            key=[key for _, key in keys],
         )
         taken = [parked_from_row(row) for row in rows]
         return sorted(taken, key=lambda signal: (signal.received_at, signal.id))
