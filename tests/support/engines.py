@@ -1,0 +1,44 @@
+"""Real engines in the test's process, on a real Postgres and a real nats-server."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from towpath_engine.app import started
+from towpath_engine.services.engine import Engine
+from towpath_engine.settings import Settings
+
+MIB = 1024 * 1024
+
+
+def engine_settings(
+    nats_url: str, postgres_url: str, prefix: str, schema: str, **changes: Any
+) -> Settings:
+    """Settings for a test: small streams, quick sweeps, any free port."""
+    values: dict[str, Any] = {
+        "nats_url": nats_url,
+        "postgres_url": postgres_url,
+        "prefix": prefix,
+        "postgres_schema": schema,
+        "http_port": 0,
+        "require_sender": False,
+        "stream_dispatch_bytes_max": 64 * MIB,
+        "stream_in_bytes_max": 64 * MIB,
+        "stream_events_bytes_max": 16 * MIB,
+        "stream_advisory_bytes_max": 4 * MIB,
+        "outbox_sweep_seconds": 0.5,
+        "timer_sweep_seconds": 0.5,
+        "dispatch_audit_seconds": 0.5,
+        "dispatch_watch_seconds": 0.2,
+        "stream_check_seconds": 0.5,
+        "drain_seconds": 10.0,
+        **changes,
+    }
+    return Settings(**values)
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncGenerator[Engine]:
+    """An engine that runs while the context is open."""
+    async with started(settings) as engine:
+        yield engine
