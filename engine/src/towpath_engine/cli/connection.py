@@ -1,6 +1,7 @@
 """How API verbs reach an engine: the SDK's client with our settings, its errors in our words."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -37,6 +38,8 @@ def ask(arguments: Arguments, question: Callable[[Client], Awaitable[T]]) -> T:
     settings = load_settings(os.environ, arguments.config).settings
     options = _options(arguments, settings)
     url = mask_secrets(options.nats_url)
+    # What the SDK logs on the way, we say in our one sentence.
+    logging.getLogger().addHandler(logging.NullHandler())
 
     async def connected() -> T:
         async with Client(connection=options, timeout_seconds=TIMEOUT_SECONDS) as client:
