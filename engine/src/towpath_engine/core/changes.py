@@ -38,7 +38,7 @@ _ANNOUNCED: Final = frozenset(name.value for name in EventName)
 _REPEATABLE: Final = frozenset({StepChange.ANNOUNCED, StepChange.REDISPATCHED})
 
 
-class StepNotLoaded(Exception):
+class StepNotLoaded(Exception):  # noqa: N818 - named for what happened
     """The run was loaded without a step that the decision needs: a bug of the loader."""
 
 

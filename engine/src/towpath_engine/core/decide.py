@@ -33,6 +33,7 @@ from towpath_engine.core.model import Failure, Run, Step
 from towpath_engine.core.reports import apply_report
 from towpath_engine.core.settling import fail_run, settle_run
 from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus, WaitReason
+from towpath_engine.core.stepmap import StepMap
 from towpath_engine.core.timers import begin_run, continue_run, run_due, step_due
 from towpath_engine.core.transitions import RunChange
 from towpath_protocol.errors import ErrorCode
@@ -61,7 +62,8 @@ def decide(run: Run, event: Event, now: datetime) -> Decision:
 
 def step_of_token(run: Run, token: str) -> Step | None:
     """The open step whose live attempt has this token; None when there is none (any more)."""
-    return next((step for step in run.steps.values() if step.token == token), None)
+    opened = StepMap.of(run.steps).open
+    return next((step for step in opened.values() if step.token == token), None)
 
 
 def _after_the_end(run: Run, event: Event) -> Decision:

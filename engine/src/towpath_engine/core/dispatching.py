@@ -23,7 +23,7 @@ TTL_GRACE_SECONDS: Final = 60
 """A dispatch outlives its own end in the stream by this much, never the other way round."""
 
 
-class NotDispatched(Exception):
+class NotDispatched(Exception):  # noqa: N818 - named for what happened
     """Asked for the dispatch of a step that has no live attempt: a bug of the caller."""
 
 

@@ -10,7 +10,7 @@ from towpath_protocol import codec
 DEPTH_MAX: Final = 64
 
 
-class MetadataRefused(Exception):
+class MetadataRefused(Exception):  # noqa: N818 - named for what happened
     """The patch can't be applied; `failure` is what the attempt fails with."""
 
     def __init__(self, failure: Failure) -> None:

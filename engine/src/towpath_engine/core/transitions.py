@@ -81,7 +81,7 @@ class StepChange(StrEnum):
     """Its undo failed for good."""
 
 
-class IllegalTransition(Exception):
+class IllegalTransition(Exception):  # noqa: N818 - named for what happened
     """This change is not possible in this status: a bug of the engine, nothing was changed."""
 
     def __init__(self, state: RunStatus | StepStatus, change: RunChange | StepChange) -> None:

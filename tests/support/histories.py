@@ -1,0 +1,458 @@
+"""Random definitions, and a world that carries out what the core decides, in any order.
+
+The world holds what lies between engine and workers: dispatches in the stream, reports on their
+way, instants. A list of numbers says what happens next; so Hypothesis can shrink a history like
+any list. After the numbers the world is calm: everything is delivered once, in order, until the
+run has settled.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tests.support.builders import BEGIN, Json, a_cause, raw
+from tests.support.scenario import Story
+from towpath_engine.core.effects import Decision, DispatchStep, RevokeToken, Verdict
+from towpath_engine.core.events import (
+    AttemptLost,
+    DispatchDelivered,
+    DispatchVanished,
+    Event,
+    ReportReceived,
+    RunBegun,
+)
+from towpath_engine.core.explain import reasons_of
+from towpath_engine.core.model import Run, Step
+from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, StepStatus, WaitReason
+from towpath_protocol.failures import Failure
+from towpath_protocol.reports import (
+    Again,
+    CustomEvent,
+    ReleaseReason,
+    Report,
+    StepCompleted,
+    StepFailed,
+    StepHeartbeat,
+    StepReleased,
+    StepStarted,
+)
+
+SIGNALS = ("go", "stop")
+CALM_STEPS_MAX = 5_000
+"""No generated run needs as many; one that does is not coming to its end."""
+
+
+class Tally:
+    """How many histories there were, and how often each change happened in each status."""
+
+    def __init__(self) -> None:
+        self.histories = 0
+        self.run_pairs: Counter[tuple[str, str]] = Counter()
+        self.step_pairs: Counter[tuple[str, str]] = Counter()
+        self.events: Counter[tuple[str, str, str]] = Counter()
+        self.ends: Counter[str] = Counter()
+
+    def add(self, run: Run, event: Event, decision: Decision) -> None:
+        """Count a decision."""
+        self.events[(run.status.value, type(event).__name__, decision.verdict.value)] += 1
+        for transition in decision.transitions:
+            pairs = self.run_pairs if transition.step is None else self.step_pairs
+            pairs[(transition.before or "", transition.what)] += 1
+
+    def lines(self) -> list[str]:
+        """The report."""
+        ends = ", ".join(f"{count} {end}" for end, count in sorted(self.ends.items()))
+        lines = [f"{self.histories} histories: {ends}"]
+        for title, counts in (("run", self.run_pairs), ("step", self.step_pairs)):
+            lines += [f"  {title} {a:<12} {b:<22} {n}" for (a, b), n in sorted(counts.items())]
+        lines += [f"  {a:<10} {b:<18} {c:<8} {n}" for (a, b, c), n in sorted(self.events.items())]
+        return lines
+
+
+class World(Story):
+    """A story whose messages travel. `chaos` keeps out whatever may change the outcome: a world
+    of pure chaos ends as a calm one does."""
+
+    def __init__(self, run: Run, tally: Tally, *, harmless: bool = False) -> None:
+        super().__init__(run)
+        self.tally = tally
+        self.harmless = harmless
+        self.stream: list[DispatchStep] = []
+        self.reports_sent: list[ReportReceived] = []
+        self.reports_seen: list[ReportReceived] = []
+        self.tokens_ever: set[str] = set()
+        self.signals_sent = 0
+
+    # Events
+
+    def happens(self, event: Event) -> Decision:
+        before = self.run
+        decision = super().happens(event)
+        self.tally.add(before, event, decision)
+        self._check(before, event, decision)
+        for effect in decision.effects:
+            if isinstance(effect, DispatchStep):
+                self.stream.append(effect)
+            elif isinstance(effect, RevokeToken):
+                self.stream = [d for d in self.stream if d.token != effect.token]
+        return decision
+
+    def _check(self, before: Run, event: Event, decision: Decision) -> None:
+        """The invariants of DESIGN, 1 to 5."""
+        run = decision.run
+        if run.status in SETTLED_RUN:
+            assert not any(step.status in OPEN_STEP for step in run.steps.values())
+            assert run.settled_at is not None
+            unsettled = [p for p in run.definition.steps if self.status(p) == "pending"]
+            assert not unsettled, "steps never reached are skipped"
+        elif not isinstance(event, RunBegun) or decision.verdict is Verdict.APPLIED:
+            assert reasons_of(run), "a run that has not settled has a reason"
+        if before.status in SETTLED_RUN:
+            assert decision.run is before, "settled is settled"
+        live = [step.token for step in run.steps.values() if step.token is not None]
+        assert len(live) == len(set(live))
+        for effect in decision.effects:
+            if isinstance(effect, DispatchStep) and effect.dispatch_no == 1:
+                assert effect.token not in self.tokens_ever, "a token belongs to one attempt"
+                self.tokens_ever.add(effect.token)
+        for step in decision.changed:
+            _check_step(step)
+        if isinstance(event, ReportReceived) and event.token not in _live_tokens(before):
+            assert decision.verdict is Verdict.STALE
+
+    # What the workers do
+
+    def work(self, dispatch: DispatchStep, choice: int) -> None:
+        """A worker takes the dispatch from the stream and sends its reports."""
+        self.stream.remove(dispatch)
+        step = self.steps[dispatch.path]
+        salt = self.run.definition.fingerprint
+        for report in _reports_of(step, choice, salt, harmless=self.harmless):
+            self._send(dispatch.token, report)
+
+    def _send(self, token: str, report: Report) -> None:
+        self.reports_sent.append(
+            ReportReceived(
+                seed=self.seed(),
+                cause=a_cause("report"),
+                token=token,
+                queue="default",
+                report=report,
+            )
+        )
+
+    def deliver(self, index: int) -> None:
+        """A report that was sent arrives."""
+        event = self.reports_sent.pop(index % len(self.reports_sent))
+        self.reports_seen.append(event)
+        self.happens(replace(event, seed=self.seed()))
+
+    # What may happen next
+
+    def act(self, number: int) -> None:
+        """One thing happens; `number` says which."""
+        # Spread evenly: Hypothesis likes small numbers, and a world of small numbers is dull.
+        digest = hashlib.blake2b(f"{len(self.history)}/{number}".encode(), digest_size=4).digest()
+        which, detail = digest[0] % 16, int.from_bytes(digest[1:], "big")
+        match which:
+            case 0 | 1 | 2:
+                self._act_on_stream(detail)
+            case 3 | 4 | 5:
+                if self.reports_sent:
+                    self.deliver(detail)
+            case 6:
+                self._replay(detail)
+            case 7 | 8:
+                self._act_on_time(detail)
+            case 9:
+                self._lose(detail)
+            case 10 | 11:
+                self._see_delivery(detail)
+            case 12:
+                self._signal(detail)
+            case 13:
+                self.continues()
+            case 14:
+                self.begins()
+                self._lose(detail)
+            case _:
+                self._meddle(detail)
+
+    def _act_on_stream(self, detail: int) -> None:
+        if self.stream:
+            dispatch = self.stream[detail % len(self.stream)]
+            if detail % 5 == 4:
+                # A redelivery: the same dispatch is worked on twice.
+                self.stream.append(dispatch)
+            self.work(dispatch, detail)
+
+    def _replay(self, detail: int) -> None:
+        if self.reports_seen:
+            event = self.reports_seen[detail % len(self.reports_seen)]
+            self.happens(event)
+
+    def _act_on_time(self, detail: int) -> None:
+        paths = [None, *sorted(self.run.steps), *sorted(self.run.steps)]
+        path = paths[detail % len(paths)] if detail % 4 else None
+        if self.harmless:
+            self._pass_time()
+        elif detail % 3 == 0:
+            # Short jumps meet waits and timeouts in order, long ones find several due at once.
+            self.now += timedelta(seconds=detail % 120 if detail % 2 else detail % 12)
+        self.timer_fires(path)
+
+    def _pass_time(self) -> None:
+        """Time goes on as far as it may without a timeout: to the end of a plain wait."""
+        waits = [s.wake_at for s in self.run.steps.values() if s.waiting_for in _PLAIN_WAITS]
+        if self.run.status.value == "pending" and self.run.start_at is not None:
+            waits.append(self.run.start_at)
+        wakes = [at for at in waits if at is not None]
+        if wakes:
+            self.now = max(self.now, min(wakes))
+
+    def _lose(self, detail: int) -> None:
+        """The stream loses a dispatch; the engine finds out, or the broker gives it up."""
+        if not self.stream:
+            return
+        dispatch = self.stream[detail % len(self.stream)]
+        cause = a_cause("lost")
+        if detail % 2 or self.harmless:
+            self.stream.remove(dispatch)
+            self.happens(DispatchVanished(seed=self.seed(), cause=cause, token=dispatch.token))
+        else:
+            self.happens(
+                AttemptLost(
+                    seed=self.seed(), cause=cause, token=dispatch.token, reason="5 deliveries"
+                )
+            )
+
+    def _see_delivery(self, detail: int) -> None:
+        tokens = sorted(_live_tokens(self.run)) or sorted(self.tokens_ever)
+        if tokens:
+            token = tokens[detail % len(tokens)]
+            cause = a_cause("delivered")
+            self.happens(DispatchDelivered(seed=self.seed(), cause=cause, token=token))
+            if detail % 3 == 0:
+                # And then the stream was wiped.
+                self.happens(DispatchVanished(seed=self.seed(), cause=cause, token=token))
+
+    def _signal(self, detail: int) -> None:
+        if self.harmless and self.signals_sent >= len(SIGNALS) * 40:
+            return
+        name = SIGNALS[self.signals_sent % len(SIGNALS)]
+        self.signals_sent += 1
+        if not self.harmless:
+            self.is_signalled(name, detail)
+        else:
+            # Which signal a wait takes depends on how many came; not on what they hold.
+            self.is_signalled(name, "same", at=BEGIN)
+
+    def _meddle(self, detail: int) -> None:
+        if not self.harmless and detail % 6 == 5:
+            self.is_cancelled()
+
+    # To the end
+
+    def calm(self) -> None:
+        """Deliver everything, once, in order, until the run has settled."""
+        for _ in range(CALM_STEPS_MAX):
+            if self.run.status in SETTLED_RUN:
+                return
+            if self.run.cursor is not None:
+                self.continues()
+            elif self.run.seq == 0:
+                self.begins()
+            elif self.reports_sent:
+                self.deliver(0)
+            elif self.stream:
+                self.work(self.stream[0], 0)
+            else:
+                self._calm_wait()
+        raise AssertionError(f"the run does not settle: {reasons_of(self.run)}")
+
+    def _calm_wait(self) -> None:
+        awaited = [
+            step.signal
+            for step in self.run.steps.values()
+            if step.waiting_for is WaitReason.SIGNAL and step.signal is not None
+        ]
+        if awaited and (self.harmless or len(self.history) % 2):
+            self.is_signalled(awaited[0], "same", at=BEGIN)
+            return
+        lost = [s for s in self.run.steps.values() if s.token is not None and s.worker_id is None]
+        due = [path for path, step in self.run.steps.items() if step.due_at is not None]
+        if lost and (self.harmless or not due):
+            token = lost[0].token
+            assert token is not None
+            self.happens(DispatchVanished(seed=self.seed(), cause=a_cause("lost"), token=token))
+            return
+        path = min(due, key=lambda p: str(self.run.steps[p].due_at)) if due else None
+        self.time_passes_until_due(path)
+
+    def outcome(self) -> object:
+        """What must not depend on the order of messages."""
+        steps = {
+            path: (step.status, step.output, step.visit, step.iteration, step.attempt)
+            for path, step in self.steps.items()
+        }
+        error = None if self.run.error is None else (self.run.error.type, self.run.error.step)
+        return (self.run.status, self.run.output, self.run.metadata, error, steps)
+
+
+_PLAIN_WAITS = {
+    WaitReason.DELAY,
+    WaitReason.SLEEP,
+    WaitReason.BACKOFF,
+    WaitReason.REPEAT,
+    WaitReason.RELEASED,
+}
+
+
+def _live_tokens(run: Run) -> set[str]:
+    return {step.token for step in run.steps.values() if step.token is not None}
+
+
+def _check_step(step: Step) -> None:
+    """A token exactly while an attempt lives, a wait exactly while it waits, one finite clock."""
+    live = step.status in (StepStatus.DISPATCHED, StepStatus.RUNNING)
+    assert (step.token is not None) == live
+    assert (step.waiting_for is not None) == (step.status is StepStatus.WAITING)
+    if step.status is StepStatus.RUNNING:
+        assert step.attempt_deadline_at is not None
+    if step.waiting_for in _PLAIN_WAITS:
+        assert step.wake_at is not None
+    if step.status not in OPEN_STEP:
+        assert step.due_at is None
+        assert step.settled_at is not None
+
+
+def _reports_of(step: Step, choice: int, salt: str, *, harmless: bool) -> list[Report]:
+    """What a worker sends for an attempt. Its outcome depends on the attempt alone, the signs of
+    life around it on `choice`."""
+    worker = f"w{choice % 3}"
+    reports: list[Report] = []
+    if choice % 2:
+        reports.append(StepStarted(worker_id=worker))
+    if choice % 3 == 1:
+        reports.append(StepHeartbeat(worker_id=worker, n=choice, progress=raw(choice)))
+    if choice % 7 == 6:
+        reason = tuple(ReleaseReason)[choice % 3]
+        reports.append(StepReleased(worker_id=worker, reason=reason))
+    elif choice % 11 != 10 or harmless:
+        reports.append(_outcome_of(step, worker, salt))
+    return reports
+
+
+def _outcome_of(step: Step, worker: str, salt: str) -> Report:
+    identity = f"{step.path}/{step.visit}/{step.iteration}/{step.attempt}"
+    chance = hashlib.blake2b((salt + identity).encode(), digest_size=2).digest()[0] % 16
+    events = (CustomEvent(name="seen", data=raw(identity)),) if chance in (0, 3, 6, 7, 8) else ()
+    match chance:
+        case 1 | 2:
+            error = Failure(type="Boom", message="it failed", retryable=chance == 1)
+            return StepFailed(worker_id=worker, error=error)
+        case 3:
+            error = Failure(type="Never", message="it failed", retry_after_ms=0)
+            return StepFailed(worker_id=worker, error=error, events=events)
+        case 4 | 5:
+            again = Again(after_ms=None if chance == 4 else 0)
+            return StepCompleted(worker_id=worker, output=raw(identity), again=again)
+        case _:
+            patch = raw({"last": step.path, "n": step.visit})
+            return StepCompleted(
+                worker_id=worker, output=raw(identity), metadata=patch, events=events
+            )
+
+
+# Definitions
+
+_RETRIES: Sequence[Json] = (
+    {},
+    {"max_attempts": 3, "backoff": {"initial": "1s", "jitter": 0}},
+    {"max_attempts": 2, "never": ["Never"]},
+    {"max_attempts": 3, "when": "error.type != 'Boom' || error.attempt < 2"},
+    {"max_attempts": 3, "when": "error.details.nothing == 1"},
+)
+_TIMEOUTS: Sequence[Json] = (
+    {},
+    {"attempt": "10s", "step": "40s"},
+    {"attempt": "10s", "dispatch": "20s", "heartbeat": "5s"},
+)
+_CONDITIONS = (
+    "true",
+    "false",
+    "input.n > 3",
+    "has(metadata.n)",
+    "prev == null",
+    "input.nothing",
+)
+
+
+class _Shape(Struct, frozen=True):
+    kind: str
+    variant: int
+    target: int
+    when: int
+    delay: bool
+
+
+_SHAPES = st.builds(
+    _Shape,
+    kind=st.sampled_from(("task", "task", "task", "pass", "choice", "wait", "sleep")),
+    variant=st.integers(0, 29),
+    target=st.integers(0, 5),
+    when=st.integers(0, 30),
+    delay=st.integers(0, 5).map(lambda n: n == 0),
+)
+
+
+def _step(shape: _Shape, index: int, count: int) -> dict[str, object]:
+    last = index == count - 1
+    target = f"s{shape.target % count}"
+    step: dict[str, object] = {"name": f"s{index}", "limit": 3}
+    if shape.when < len(_CONDITIONS):
+        step["when"] = _CONDITIONS[shape.when]
+    if shape.delay:
+        step["delay"] = "5s"
+    match shape.kind:
+        case "choice" if not last:
+            condition = _CONDITIONS[shape.variant % len(_CONDITIONS)]
+            step["choice"] = [{"when": condition, "next": target}]
+            step["default"] = f"s{index + 1}"
+        case "wait":
+            wait: dict[str, object] = {"signal": SIGNALS[shape.variant % 2], "timeout": "30s"}
+            if shape.variant % 3:
+                wait["on_timeout"] = {"next": target}
+            step["wait"] = wait
+        case "sleep":
+            step["sleep"] = "20s"
+        case "pass":
+            step["pass"] = {"p": "${ prev }", "m": "${ metadata }"}
+        case _:
+            step["task"] = "work"
+            step["input"] = {"i": "${ iteration }", "last": "${ last }", "n": "${ input.n }"}
+            step["retry"] = dict(_RETRIES[shape.variant % len(_RETRIES)])
+            step["timeouts"] = dict(_TIMEOUTS[shape.variant % len(_TIMEOUTS)])
+            step["repeat"] = {"limit": 2 + shape.variant % 2, "delay": "2s"}
+    return step
+
+
+@st.composite
+def definitions(draw: st.DrawFn) -> dict[str, object]:
+    """A document that a deploy accepts: every step is reached by the order of the list, jumps go
+    anywhere, and every step has a limit of visits."""
+    shapes = draw(
+        st.lists(_SHAPES, min_size=1, max_size=6) | st.lists(_SHAPES, min_size=4, max_size=6)
+    )
+    document: dict[str, object] = {
+        "workflow": "random",
+        "steps": [_step(shape, index, len(shapes)) for index, shape in enumerate(shapes)],
+    }
+    if draw(st.booleans()):
+        document["timeout"] = "45s"
+    return document

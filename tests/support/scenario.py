@@ -1,0 +1,298 @@
+"""Given, when, then over `core.decide`: a run that a test tells what happens to it.
+
+    story = given(a_task("reserve"), a_task("charge"))
+    story.completes("reserve", {"id": 1})
+    assert story.status("charge") == "dispatched"
+
+Every decision is held to what is true of all decisions: the same arguments give the same decision,
+`seq` has no gaps, every change of a status is in the tables and has a cause, and one that was not
+applied leaves the very same run and nothing else.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tests.support.builders import BEGIN, Json, a_cause, a_definition, a_run, a_signal, raw
+from towpath_engine.core.decide import decide
+from towpath_engine.core.effects import Announce, Decision, DispatchStep, Effect, Verdict
+from towpath_engine.core.events import (
+    AttemptLost,
+    CancelRequested,
+    DecisionContinued,
+    DispatchDelivered,
+    DispatchVanished,
+    Event,
+    ReportReceived,
+    RunBegun,
+    SignalReceived,
+    TimerDue,
+)
+from towpath_engine.core.limits import CoreLimits
+from towpath_engine.core.model import Failure, Run, Step, Transition
+from towpath_engine.core.states import RunStatus, StepStatus
+from towpath_engine.core.transitions import RunChange, StepChange, run_after, step_after
+from towpath_protocol.dispatch import StepDispatch
+from towpath_protocol.failures import Failure as WireFailure
+from towpath_protocol.reports import (
+    Again,
+    CustomEvent,
+    LogLine,
+    ReleaseReason,
+    Report,
+    StepCompleted,
+    StepFailed,
+    StepHeartbeat,
+    StepReleased,
+    StepStarted,
+)
+
+
+def decide_checked(run: Run, event: Event, now: datetime) -> Decision:
+    """`decide`, held to the laws of every decision."""
+    decision = decide(run, event, now)
+    assert decide(run, event, now) == decision, "the same arguments give the same decision"
+    if decision.verdict is not Verdict.APPLIED:
+        assert decision.run is run
+        assert not decision.transitions
+        assert not decision.effects
+        assert not decision.changed
+    seqs = [transition.seq for transition in decision.transitions]
+    assert seqs == list(range(run.seq + 1, run.seq + 1 + len(seqs))), "seq has no gaps"
+    assert decision.run.seq == run.seq + len(seqs)
+    for transition in decision.transitions:
+        check_legal(transition)
+    return decision
+
+
+def check_legal(transition: Transition) -> None:
+    """The transition is in the tables and has a cause."""
+    assert transition.cause.type
+    assert transition.before is not None
+    if transition.step is None:
+        after = run_after(RunStatus(transition.before), RunChange(transition.what)).value
+    else:
+        after = step_after(StepStatus(transition.before), StepChange(transition.what)).value
+    assert transition.after == after
+
+
+class Story:
+    """A run, its clock, and all that was decided about it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.now = BEGIN
+        self.history: list[Transition] = []
+        self.effects: list[Effect] = []
+        self.last = Decision(run=run)
+        self.dispatches: list[DispatchStep] = []
+        self.steps: dict[str, Step] = {}
+        """Every step as it was last written, as a store would have it."""
+        self._events = 0
+
+    # When
+
+    def happens(self, event: Event) -> Decision:
+        """Any event, at the story's instant."""
+        decision = decide_checked(self.run, event, self.now)
+        self.last = decision
+        self.run = decision.run
+        self.history += decision.transitions
+        self.effects += decision.effects
+        self.dispatches += [e for e in decision.effects if isinstance(e, DispatchStep)]
+        self.steps.update({step.path: step for step in decision.changed})
+        return decision
+
+    def seed(self) -> str:
+        """The seed of the next event."""
+        self._events += 1
+        return f"{self._events:032x}"
+
+    def begins(self) -> Decision:
+        """The run begins."""
+        return self.happens(RunBegun(seed=self.seed(), cause=a_cause("start")))
+
+    def token(self, step: str) -> str:
+        """The token of the step's live attempt."""
+        token = self.run.steps[step].token
+        assert token is not None, f"step {step} has no live attempt"
+        return token
+
+    def reports(self, step: str, report: Report, *, token: str | None = None) -> Decision:
+        """A worker reports on the step's live attempt, or on the one with `token`."""
+        return self.happens(
+            ReportReceived(
+                seed=self.seed(),
+                cause=a_cause("report"),
+                token=token or self.token(step),
+                queue="default",
+                report=report,
+            )
+        )
+
+    def completes(
+        self,
+        step: str,
+        output: object = None,
+        *,
+        metadata: object = msgspec.UNSET,
+        again: Again | None = None,
+        events: tuple[CustomEvent, ...] = (),
+        logs: tuple[LogLine, ...] = (),
+        token: str | None = None,
+    ) -> Decision:
+        """The attempt succeeds."""
+        patch = None if metadata is msgspec.UNSET else raw(metadata)
+        report = StepCompleted(
+            output=raw(output), metadata=patch, again=again, events=events, logs=logs
+        )
+        return self.reports(step, report, token=token)
+
+    def fails(
+        self,
+        step: str,
+        error_type: str = "Boom",
+        *,
+        message: str = "it failed",
+        retryable: bool = True,
+        retry_after_ms: int | None = None,
+        details: object = None,
+        token: str | None = None,
+    ) -> Decision:
+        """The attempt fails."""
+        error = WireFailure(
+            type=error_type,
+            message=message,
+            retryable=retryable,
+            retry_after_ms=retry_after_ms,
+            details=raw(details),
+        )
+        return self.reports(step, StepFailed(error=error), token=token)
+
+    def is_started(self, step: str, worker: str = "w1", *, token: str | None = None) -> Decision:
+        """A worker says that it runs the attempt."""
+        return self.reports(step, StepStarted(worker_id=worker), token=token)
+
+    def beats(self, step: str, *, worker: str = "w1", progress: object = None) -> Decision:
+        """A heartbeat."""
+        return self.reports(step, StepHeartbeat(worker_id=worker, progress=raw(progress)))
+
+    def is_released(
+        self,
+        step: str,
+        reason: ReleaseReason = ReleaseReason.DRAIN,
+        *,
+        worker: str = "w1",
+        after_ms: int | None = None,
+        progress: object = None,
+    ) -> Decision:
+        """A worker gives the attempt back."""
+        report = StepReleased(
+            worker_id=worker, reason=reason, after_ms=after_ms, progress=raw(progress)
+        )
+        return self.reports(step, report)
+
+    def is_delivered(self, step: str) -> Decision:
+        """The queue's consumer was seen to have delivered the dispatch."""
+        return self.happens(
+            DispatchDelivered(seed=self.seed(), cause=a_cause("delivered"), token=self.token(step))
+        )
+
+    def is_lost(self, step: str) -> Decision:
+        """The broker gave the dispatch up."""
+        token = self.token(step)
+        event = AttemptLost(
+            seed=self.seed(), cause=a_cause("lost"), token=token, reason="5 deliveries"
+        )
+        return self.happens(event)
+
+    def vanishes(self, step: str) -> Decision:
+        """The dispatch is not in the stream any more."""
+        return self.happens(
+            DispatchVanished(seed=self.seed(), cause=a_cause("lost"), token=self.token(step))
+        )
+
+    def is_signalled(
+        self, name: str = "go", payload: object = None, *, at: datetime | None = None
+    ) -> Decision:
+        """A signal comes, received now or `at`."""
+        signal = a_signal(name, payload, message_id=f"m{self._events}", at=at or self.now)
+        event = SignalReceived(seed=self.seed(), cause=a_cause("signal"), signal=signal)
+        return self.happens(event)
+
+    def is_cancelled(self, by: str | None = "me", reason: str | None = "why") -> Decision:
+        """Somebody cancels the run."""
+        return self.happens(
+            CancelRequested(seed=self.seed(), cause=a_cause("cancel"), by=by, reason=reason)
+        )
+
+    def continues(self) -> Decision:
+        """The rest of a split decision."""
+        return self.happens(DecisionContinued(seed=self.seed(), cause=a_cause()))
+
+    def after(self, **duration: float) -> "Story":
+        """Time passes; nothing fires by itself."""
+        self.now += timedelta(**duration)
+        return self
+
+    def timer_fires(self, path: str | None) -> Decision:
+        """The timer of a step (or of the run) fires now, due or not."""
+        return self.happens(TimerDue(seed=self.seed(), cause=a_cause("timer"), path=path))
+
+    def time_passes_until_due(self, path: str | None) -> Decision:
+        """The clock goes to the stored instant of the step (or the run), and its timer fires."""
+        due = self.run.due_at if path is None else self.run.steps[path].due_at
+        assert due is not None, f"{path} waits for no instant"
+        self.now = max(self.now, due)
+        return self.timer_fires(path)
+
+    # Then
+
+    def message(self, index: int = -1) -> StepDispatch:
+        """A dispatch that was emitted, decoded."""
+        return msgspec.json.decode(self.dispatches[index].body, type=StepDispatch)
+
+    def whats(self, step: str | None = None) -> list[str]:
+        """The history's `what`s, of one step if given."""
+        return [t.what for t in self.history if step is None or t.step == step]
+
+    def announced(self) -> list[str]:
+        """The events that were announced."""
+        return [effect.event for effect in self.effects if isinstance(effect, Announce)]
+
+    def output(self) -> object:
+        """The run's output, decoded."""
+        assert self.run.output is not None
+        return msgspec.json.decode(self.run.output)
+
+    def output_of(self, step: str) -> object:
+        """The step's output, decoded."""
+        output = self.steps[step].output
+        assert output is not None, f"step {step} has no output"
+        return msgspec.json.decode(output)
+
+    def error(self) -> Failure:
+        """The run's error."""
+        assert self.run.error is not None, f"the run is {self.run.status} without an error"
+        return self.run.error
+
+    def status(self, step: str | None = None) -> str:
+        """The status of the run, or of a step; one without a row is pending."""
+        if step is None:
+            return self.run.status.value
+        return self.steps[step].status.value if step in self.steps else "pending"
+
+
+def given(
+    *steps: Json,
+    run_input: object = None,
+    limits: CoreLimits | None = None,
+    start_at: datetime | None = None,
+    **fields: object,
+) -> Story:
+    """A story of a run of these steps that has begun."""
+    story = Story(
+        a_run(a_definition(*steps, **fields), run_input=run_input, limits=limits, start_at=start_at)
+    )
+    story.begins()
+    return story
