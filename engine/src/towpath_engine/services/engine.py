@@ -60,7 +60,7 @@ class Engine:
         self._settings = settings
         self._store = store
         self._bus = bus
-        self._metrics = metrics
+        self.metrics = metrics
         self._clock = Clock(store)
         self._shell = Shell(
             store=store,
@@ -125,7 +125,7 @@ class Engine:
                 waiters=self._waiters,
             ),
             take_published=self._relay.take_published,
-            metrics=self._metrics,
+            metrics=self.metrics,
             batch_max=settings.batch_count_max,
             lane_max=max(1, settings.batch_count_max // 2),
             transactions_max=settings.transactions_in_flight_max,
@@ -143,7 +143,7 @@ class Engine:
             cache=RunCache(
                 runs_max=settings.run_cache_count_max,
                 bytes_max=settings.run_cache_bytes_max,
-                metrics=self._metrics,
+                metrics=self.metrics,
             ),
             starting=Starting(
                 definitions=self._definitions,
@@ -177,7 +177,7 @@ class Engine:
                 queues=self._queues,
                 limits=limits,
             ),
-            metrics=self._metrics,
+            metrics=self.metrics,
             limits=limits,
         )
         self._parked = ParkedSweep(
@@ -213,7 +213,7 @@ class Engine:
 
     def _build_tickers(self) -> dict[str, Ticker]:
         settings = self._settings
-        gauges = Gauges(store=self._store, metrics=self._metrics)
+        gauges = Gauges(store=self._store, metrics=self.metrics)
         duties = {
             "clock": (self._clock.sync, settings.clock_sync_seconds),
             "outbox": (self._relay.sweep, settings.outbox_sweep_seconds),
@@ -230,7 +230,7 @@ class Engine:
             "gauges": (gauges.run_once, settings.reason_sweep_seconds),
         }
         tickers = {
-            name: Ticker(name, run_once, interval=seconds, metrics=self._metrics)
+            name: Ticker(name, run_once, interval=seconds, metrics=self.metrics)
             for name, (run_once, seconds) in duties.items()
         }
         self._dead_letters.on_added = tickers["dead_letters"].wake
@@ -278,14 +278,14 @@ class Engine:
         return {"nats": self._nats_ready, "postgres": self._postgres_ready}
 
     async def _nats_ready(self) -> str | None:
-        self._metrics.bus_connected.set(1 if self._bus.connected else 0)
+        self.metrics.bus_connected.set(1 if self._bus.connected else 0)
         return None if self._bus.connected else "not connected to NATS"
 
     async def _postgres_ready(self) -> str | None:
         try:
             await self._store.now()
         except StoreUnavailable as error:
-            self._metrics.store_connected.set(0)
+            self.metrics.store_connected.set(0)
             return f"Postgres does not answer: {error}"
-        self._metrics.store_connected.set(1)
+        self.metrics.store_connected.set(1)
         return None
