@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 import msgspec
-import nats
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -59,10 +58,11 @@ class PlainApi:
         """The current connection; a client that closed for good is replaced."""
         async with self._lock:
             if self._nc is None or self._nc.is_closed:
-                self._nc = await nats.connect(
+                self._nc = NatsClient()
+                await self._nc.connect(
                     self._url,
                     max_reconnect_attempts=-1,
-                    reconnect_time_wait=0.25,
+                    reconnect_time_wait=1,
                     connect_timeout=2,
                     ping_interval=5,
                     error_cb=ignore,

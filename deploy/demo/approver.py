@@ -54,10 +54,11 @@ class Approver:
 
     async def decide_all(self, orders: list[Order]) -> None:
         """Return when every signal was taken or its run has settled."""
-        undecided = orders
+        undecided: list[Order] = orders
         while undecided:
             taken = await asyncio.gather(*(self._decide(order) for order in undecided))
-            undecided = [order for order, done in zip(undecided, taken, strict=True) if not done]
+            pairs = zip(undecided, taken, strict=True)
+            undecided = [order for order, done in pairs if not done]
             await asyncio.sleep(ROUND_SECONDS)
 
     async def _decide(self, order: Order) -> bool:

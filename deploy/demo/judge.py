@@ -101,7 +101,10 @@ async def list_runs(api: PlainApi) -> list[RunSummary]:
 
 
 async def judge(
-    api: PlainApi, expected: dict[str, Expected], effects: dict[str, list[Effect]]
+    api: PlainApi,
+    expected: dict[str, Expected],
+    effects: dict[str, list[Effect]],
+    names_by_pid: dict[int, str],
 ) -> Verdict:
     """Read every run and compare. `effects` are the logs of the worker processes, by name."""
     summaries = await list_runs(api)
@@ -120,15 +123,23 @@ async def judge(
             differences += [f"{order_id}: {one}" for one in found]
     differences += charge_differences(effects, expected)
     steps = [step for run in runs for step in run.steps if step.kind == "task"]
+    completed = [step for step in steps if step.status == "completed"]
+    completed_by = Counter(worker_name(step.worker_id, names_by_pid) for step in completed)
     return Verdict(
         differences=differences,
         outcomes=dict(sorted(Counter(outcome_name(run) for run in runs).items())),
-        completed_by={
-            name: sum(one.what == "done" for one in lines) for name, lines in effects.items()
-        },
+        completed_by=dict(sorted(completed_by.items())),
         retried_steps=sum(step.attempt > 1 for step in steps),
         repeated_attempts=repeated_attempts(effects),
     )
+
+
+def worker_name(worker_id: str | None, names_by_pid: dict[int, str]) -> str:
+    """The name of the process that a worker id, which has its process id in it, belongs to."""
+    for part in reversed((worker_id or "").split("-")):
+        if part.isdecimal() and int(part) in names_by_pid:
+            return names_by_pid[int(part)]
+    return f"unknown ({worker_id})"
 
 
 def outcome_name(run: RunView) -> str:

@@ -1,7 +1,6 @@
 """A child's tie to its parent: the parent holds a pipe to the child's standard input."""
 
 import os
-import sys
 import threading
 
 
@@ -9,7 +8,8 @@ def stop_with_parent() -> None:
     """End this process at once when its parent is gone, however it went: then the pipe closes."""
 
     def wait_for_end() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 64):
+            pass
         os._exit(3)
 
     threading.Thread(target=wait_for_end, daemon=True).start()

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from deploy.demo.processes import (
     ChildSpec,
     clean_environment,
     first_line,
+    free_port,
     tail,
 )
 from deploy.demo.redeliveries import Redeliveries
@@ -51,7 +52,8 @@ class Ready(Struct):
     nats_url: str
     postgres_url: str
     prefix: str
-    http_url: str | None = None
+    http_urls: list[str] = []
+    data_dir: str = ""
     pids: dict[str, int] = {}
 
 
@@ -136,9 +138,8 @@ class Demo:
         return self.status
 
     @contextlib.asynccontextmanager
-    async def _children(self) -> AsyncIterator[Children]:
-        screen = self._screen
-        children = Children(lambda name, pid: screen.event("process", name=name, pid=pid))
+    async def _children(self) -> AsyncGenerator[Children]:
+        children = Children(self._screen.process)
         try:
             yield children
         finally:
@@ -151,12 +152,14 @@ class Demo:
             with_node = await stage.open_workers(ready)
             async with asyncio.TaskGroup() as group:
                 starts = group.create_task(self._start_all(client, api))
-                group.create_task(self._watch(stage, api, len(wanted)))
+                watching = group.create_task(self._watch(stage, api, len(wanted)))
         duplicates, repeats = starts.result()
-        verdict = await judge(api, wanted, read_effects(stage.scratch))
+        names = stage.names_by_pid
+        verdict = await judge(api, wanted, read_effects(stage.scratch), names)
         if with_node and not verdict.completed_by.get("node"):
             verdict.differences.append("the Node.js worker completed nothing")
-        self._screen.event("result", ok=not verdict.differences, **as_json(verdict))
+        facts = {"ok": not verdict.differences, "redelivered": watching.result()}
+        self._screen.event("result", **facts, **as_json(verdict))
         self._screen.say(f"\n{table(verdict, expected.table(wanted))}")
         self._screen.say(f"starts that were duplicates: {duplicates}; messages repeated: {repeats}")
         for one in verdict.differences[:20]:
@@ -173,8 +176,11 @@ class Demo:
             two = group.create_task(start_by_message(api, by_message, message_rate))
         return one.result(), two.result()
 
-    async def _watch(self, stage: "Stage", api: PlainApi, total: int) -> None:
-        """Show progress until every order has a settled run; raises `StuckError`, `ChildError`."""
+    async def _watch(self, stage: "Stage", api: PlainApi, total: int) -> int:
+        """Show progress until every order has a settled run; the redeliveries seen.
+
+        Raises `StuckError` when time is up and `ChildError` when a process is gone for good.
+        """
         redeliveries = Redeliveries(api)
         deadline = time.monotonic() + self._options.timeout_seconds
         while True:
@@ -183,7 +189,7 @@ class Demo:
             counts = Counter(run.status for run in await list_runs(api))
             self._screen.progress(total, counts, redeliveries.count)
             if sum(counts[status] for status in SETTLED) >= total:
-                return
+                return redeliveries.count
             if time.monotonic() > deadline:
                 raise StuckError(f"not settled in time: {dict(counts)} of {total}")
             await asyncio.sleep(LOOK_SECONDS)
@@ -201,8 +207,10 @@ class Stage:
     async def open(self) -> Ready:
         """Start NATS, Postgres and the engine. Raises `ChildError` with the end of the log."""
         towpath = str(Path(sys.executable).with_name("towpath"))
-        engines = str(self._options.engines)
-        spec = self._spec(DEV, (towpath, "dev", "--ephemeral", "--json", "--engines", engines), {})
+        command = [towpath, "dev", "--ephemeral", "--json", "--engines", str(self._options.engines)]
+        for server in ("nats", "postgres", "http"):
+            command += [f"--{server}-port", str(free_port())]
+        spec = self._spec(DEV, tuple(command), {})
         self._dev = await self._children.start(spec, stdout=PIPE)
         try:
             line = await first_line(self._dev, READY_SECONDS)
@@ -234,6 +242,11 @@ class Stage:
         if self._dev is not None and self._dev.returncode is not None:
             log = tail(self.scratch / f"{DEV}.log")
             raise ChildError(f"towpath dev ended with status {self._dev.returncode}\n{log}")
+
+    @property
+    def names_by_pid(self) -> dict[int, str]:
+        """Every process that was ever started here, by its id."""
+        return self._children.names_by_pid
 
     def _effects(self, name: str) -> str:
         return str(self.scratch / f"{name}.effects.jsonl")

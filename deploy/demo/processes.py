@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import os
+import random
 import signal
+import socket
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping
@@ -45,6 +47,7 @@ class Children:
 
     def __init__(self, on_start: Callable[[str, int], None]) -> None:
         self._on_start = on_start
+        self.names_by_pid: dict[int, str] = {}
         self._processes: dict[str, Process] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -62,6 +65,7 @@ class Children:
                 start_new_session=True,
             )
         self._processes[spec.name] = process
+        self.names_by_pid[process.pid] = spec.name
         self._on_start(spec.name, process.pid)
         return process
 
@@ -132,6 +136,20 @@ async def first_line(process: Process, seconds: float) -> bytes:
     if not line:
         raise ChildError(f"it ended with status {await process.wait()}")
     return line
+
+
+def free_port() -> int:
+    """A port that nobody uses now, below the range that outgoing connections take theirs from."""
+    for _ in range(1_000):
+        port = random.randrange(18_000, 32_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise ChildError("no free port was found")
 
 
 def tail(log: Path, lines: int = 15) -> str:

@@ -16,10 +16,14 @@ class Screen:
         self._open_line = False
         self._last_progress = 0.0
 
-    def event(self, name: str, **facts: object) -> None:
+    def event(self, name: str, /, **facts: object) -> None:
         """A fact for programs: {"event": name, ...}."""
         if self._json:
             print(json.dumps({"event": name, **facts}, ensure_ascii=False), flush=True)
+
+    def process(self, name: str, pid: int) -> None:
+        """A child was started, or started again."""
+        self.event("process", name=name, pid=pid)
 
     def say(self, text: str) -> None:
         """Text for people."""

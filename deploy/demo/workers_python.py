@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from deploy.demo.lifeline import stop_with_parent
-from towpath_worker import Context, TerminalError, Worker, WorkerOptions
+from towpath_worker import Context, TerminalError, Worker, WorkerOptions, run_workers
 
 WORK_SECONDS: Final = 0.005
 """How long every effect takes."""
@@ -148,7 +148,7 @@ TASKS: Final = {
 }
 
 
-async def main() -> None:
+def main() -> None:
     """Serve the queues until SIGTERM."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--effects", type=Path, required=True)
@@ -160,9 +160,9 @@ async def main() -> None:
         worker = Worker(queue, options=WorkerOptions(slots=16, drain_timeout_seconds=5))
         TASKS[queue](worker, effects)
         workers.append(worker)
-    await asyncio.gather(*(worker.serve() for worker in workers))
+    run_workers(*workers)
 
 
 if __name__ == "__main__":
     stop_with_parent()
-    asyncio.run(main())
+    main()
