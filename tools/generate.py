@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from towpath_engine.core.definition_schema import DEFINITION_SCHEMA
 from towpath_protocol.catalogue import MESSAGES
 from towpath_protocol.errors import ERRORS
 from towpath_protocol.reports import REPORT_TYPES
@@ -74,6 +75,12 @@ def state_machines() -> Mapping[str, str]:
     return {"docs/state-machines.md": str(vars(module)["state_machines_markdown"]())}
 
 
+def definition_schema() -> Mapping[str, str]:
+    """The JSON Schema of a workflow definition, for editors."""
+    text = json.dumps(DEFINITION_SCHEMA, indent=2, ensure_ascii=False)
+    return {"docs/definition.schema.json": f"{text}\n"}
+
+
 _CODES: Final = re.compile(r"(<!-- codes: begin -->\n).*(<!-- codes: end -->)", re.DOTALL)
 
 
@@ -86,7 +93,13 @@ def error_codes() -> Mapping[str, str]:
     return {path: _CODES.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page)}
 
 
-GENERATORS: Final[tuple[Generator, ...]] = (schemas, asyncapi, error_codes, state_machines)
+GENERATORS: Final[tuple[Generator, ...]] = (
+    schemas,
+    asyncapi,
+    error_codes,
+    state_machines,
+    definition_schema,
+)
 
 
 def generated() -> dict[str, str]:

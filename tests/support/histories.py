@@ -8,7 +8,7 @@ run has settled.
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from hypothesis import strategies as st
@@ -159,29 +159,23 @@ class World(Story):
         # Spread evenly: Hypothesis likes small numbers, and a world of small numbers is dull.
         digest = hashlib.blake2b(f"{len(self.history)}/{number}".encode(), digest_size=4).digest()
         which, detail = digest[0] % 16, int.from_bytes(digest[1:], "big")
-        match which:
-            case 0 | 1 | 2:
-                self._act_on_stream(detail)
-            case 3 | 4 | 5:
-                if self.reports_sent:
-                    self.deliver(detail)
-            case 6:
-                self._replay(detail)
-            case 7 | 8:
-                self._act_on_time(detail)
-            case 9:
-                self._lose(detail)
-            case 10 | 11:
-                self._see_delivery(detail)
-            case 12:
-                self._signal(detail)
-            case 13:
-                self.continues()
-            case 14:
-                self.begins()
-                self._lose(detail)
-            case _:
-                self._meddle(detail)
+        acts: tuple[tuple[range, Callable[[int], object]], ...] = (
+            (range(3), self._act_on_stream),
+            (range(3, 6), self._act_on_reports),
+            (range(6, 7), self._replay),
+            (range(7, 9), self._act_on_time),
+            (range(9, 10), self._lose),
+            (range(10, 12), self._see_delivery),
+            (range(12, 13), self._signal),
+            (range(13, 14), lambda _: self.continues()),
+            (range(14, 15), lambda _: self.begins()),
+            (range(15, 16), self._meddle),
+        )
+        next(act for numbers, act in acts if which in numbers)(detail)
+
+    def _act_on_reports(self, detail: int) -> None:
+        if self.reports_sent:
+            self.deliver(detail)
 
     def _act_on_stream(self, detail: int) -> None:
         if self.stream:

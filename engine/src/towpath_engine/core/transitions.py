@@ -17,68 +17,39 @@ class RunChange(StrEnum):
     """What can happen to a run's status."""
 
     DELAYED = "run-delayed"
-    """A start was accepted for a later instant."""
     STARTED = "run-started"
-    """The run began; its deadline counts from here."""
     SIGNALLED = "run-signalled"
-    """A signal was accepted, for a wait or to be kept."""
     WAITING = "run-waiting"
-    """Every open step waits: no worker is needed."""
     WOKEN = "run-woken"
-    """A step is being worked on again."""
     COMPLETED = "run-completed"
-    """The list of steps came to its end."""
     FAILED = "run-failed"
-    """A step failed and nothing caught it, or the run grew too big."""
     CANCELLED = "run-cancelled"
-    """Somebody asked for it."""
     TIMED_OUT = "run-timed-out"
-    """The run's deadline passed."""
     COMPENSATING = "run-compensating"
-    """Completed steps are being undone."""
     COMPENSATED = "run-compensated"
-    """All that had to be undone is undone."""
     COMPENSATION_FAILED = "run-compensation-failed"
-    """An undo failed for good."""
 
 
 class StepChange(StrEnum):
     """What can happen to a step's status."""
 
     REVISITED = "step-revisited"
-    """The run came to the step again: a new visit with a fresh budget."""
     SKIPPED = "step-skipped"
-    """Its `when` was false, or the run settled without having reached it."""
     READIED = "step-readied"
-    """Its dispatch is wanted, but must wait for a place in the queue or the end of a pause."""
     WAITING = "step-waiting"
-    """It waits for its delay, its sleep or a signal."""
     DISPATCHED = "step-dispatched"
-    """A new attempt, with a new token, was handed to the queue."""
     REDISPATCHED = "step-redispatched"
-    """The same attempt was published again, because its message had vanished."""
     STARTED = "step-started"
-    """A worker works on the attempt, or was seen to have received it: its clock runs."""
     ANNOUNCED = "step-announced"
-    """The worker wanted an event announced."""
     RETRYING = "step-retrying"
-    """The attempt failed; another one follows after the backoff."""
     REPEATED = "step-repeated"
-    """The worker answered "again": another iteration follows."""
     RELEASED = "step-released"
-    """The worker gave the attempt back; it is dispatched again and spends nothing."""
     COMPLETED = "step-completed"
-    """It has an output."""
     FAILED = "step-failed"
-    """It is out of attempts, or could not be entered."""
     CANCELLED = "step-cancelled"
-    """The run settled while it was open."""
     COMPENSATING = "step-compensating"
-    """It is being undone."""
     COMPENSATED = "step-compensated"
-    """It was undone."""
     COMPENSATION_FAILED = "step-compensation-failed"
-    """Its undo failed for good."""
 
 
 class IllegalTransition(Exception):  # noqa: N818 - named for what happened
@@ -89,6 +60,43 @@ class IllegalTransition(Exception):  # noqa: N818 - named for what happened
         self.change = change
         super().__init__(f"{change} is not possible for one that is {state}")
 
+
+RUN_CAUSES: Final[Mapping[RunChange, str]] = {
+    RunChange.DELAYED: "A start was accepted for a later instant.",
+    RunChange.STARTED: "The run began; its deadline counts from here.",
+    RunChange.SIGNALLED: "A signal was accepted, for a wait or to be kept.",
+    RunChange.WAITING: "Every open step waits: no worker is needed.",
+    RunChange.WOKEN: "A step is being worked on again.",
+    RunChange.COMPLETED: "The list of steps came to its end.",
+    RunChange.FAILED: "A step failed and nothing caught it, or the run grew too big.",
+    RunChange.CANCELLED: "Somebody asked for it.",
+    RunChange.TIMED_OUT: "The run's deadline passed.",
+    RunChange.COMPENSATING: "Completed steps are being undone.",
+    RunChange.COMPENSATED: "All that had to be undone is undone.",
+    RunChange.COMPENSATION_FAILED: "An undo failed for good.",
+}
+"""What makes each change of a run happen, for readers."""
+
+STEP_CAUSES: Final[Mapping[StepChange, str]] = {
+    StepChange.REVISITED: "The run came to the step again: a new visit with a fresh budget.",
+    StepChange.SKIPPED: "Its `when` was false, or the run settled without having reached it.",
+    StepChange.READIED: "Its dispatch is wanted, but the queue is full or paused.",
+    StepChange.WAITING: "It waits for its delay, its sleep or a signal.",
+    StepChange.DISPATCHED: "A new attempt, with a new token, was handed to the queue.",
+    StepChange.REDISPATCHED: "The same attempt was published again: its message had vanished.",
+    StepChange.STARTED: "A worker has the attempt, as it said or as was seen: its clock runs.",
+    StepChange.ANNOUNCED: "The worker wanted an event announced.",
+    StepChange.RETRYING: "The attempt failed; another one follows after the backoff.",
+    StepChange.REPEATED: 'The worker answered "again": another iteration follows.',
+    StepChange.RELEASED: "The worker gave the attempt back, which spends nothing.",
+    StepChange.COMPLETED: "It has an output.",
+    StepChange.FAILED: "It is out of attempts, or could not be entered.",
+    StepChange.CANCELLED: "The run settled while it was open.",
+    StepChange.COMPENSATING: "It is being undone.",
+    StepChange.COMPENSATED: "It was undone.",
+    StepChange.COMPENSATION_FAILED: "Its undo failed for good.",
+}
+"""The same for a step."""
 
 _RUN_ENDS: Final = {
     RunChange.COMPLETED: RunStatus.COMPLETED,
@@ -199,6 +207,8 @@ STEP_PAIRS: Final = frozenset(
 
 assert RUN_TRANSITIONS.keys() == set(RunStatus), "every status of a run has a row"
 assert STEP_TRANSITIONS.keys() == set(StepStatus), "every status of a step has a row"
+assert RUN_CAUSES.keys() == set(RunChange), "every change of a run is explained"
+assert STEP_CAUSES.keys() == set(StepChange), "every change of a step is explained"
 assert all(not RUN_TRANSITIONS[status] for status in SETTLED_RUN), "settled is settled"
 assert all(
     after is StepStatus.PENDING or after is StepStatus.COMPENSATING
