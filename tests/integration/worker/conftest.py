@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ Serving = Callable[[Worker], AbstractAsyncContextManager[Worker]]
 
 def worker_of(engine: EngineSide, url: str, **options: Any) -> Worker:
     """A worker of the queue `inventory`, with a short heartbeat interval."""
-    chosen = {"slots": 4, "heartbeat_interval_seconds": 0.2, **options}
+    chosen: dict[str, Any] = {"slots": 4, "heartbeat_interval_seconds": 0.2, **options}
     return Worker("inventory", nats_url=url, prefix=engine.prefix, options=WorkerOptions(**chosen))
 
 
@@ -29,7 +29,7 @@ async def silent(_error: Exception) -> None:
 
 
 async def connect(url: str) -> NatsClient:
-    client = NatsClient()
+    client: Any = NatsClient()
     await client.connect(
         url, error_cb=silent, max_reconnect_attempts=-1, reconnect_time_wait=0.1, ping_interval=5
     )
@@ -46,14 +46,14 @@ async def engine(jetstream_url: str, prefix: str) -> AsyncIterator[EngineSide]:
     try:
         yield side
     finally:
-        js = client.jetstream()
+        js: Any = side.client.jetstream()
         await js.delete_stream(side.dispatch_stream)
         await js.delete_stream(f"{prefix.upper()}_IN")
         await client.close()
 
 
 @asynccontextmanager
-async def serving_worker(worker: Worker) -> AsyncIterator[Worker]:
+async def serving_worker(worker: Worker) -> AsyncGenerator[Worker]:
     serving = asyncio.create_task(worker.serve())
     try:
         yield worker

@@ -29,7 +29,7 @@ async def test_a_drained_worker_finishes_what_runs_and_takes_nothing_new(
 
     async def nobody_asks() -> None:
         infos = [await engine.consumer(level) for level in range(4)]
-        assert sum(info.num_waiting for info in infos) == 0
+        assert [info.num_waiting for info in infos] == [0] * 4
 
     async with asyncio.timeout(60):
         while True:

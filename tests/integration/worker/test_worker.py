@@ -5,7 +5,7 @@ from msgspec import Struct
 from tests.integration.worker.conftest import Serving, worker_of
 from tests.support.deadline import eventually
 from tests.support.engine_side import EngineSide
-from towpath_worker import Context, TerminalError, Worker
+from towpath_worker import Context, TerminalError
 
 
 class Reserve(Struct):

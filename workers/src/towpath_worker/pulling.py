@@ -1,31 +1,29 @@
 """The pull loop of one queue: does what `CreditPlan` says and feeds it what the server answers.
 
-There is no `fetch` here: every request, status and heartbeat of the JetStream pull protocol is
-seen. A request whose fate is unknown (reconnection, missed heartbeats, no answer) is forgotten with
-its inbox, so that credit is never counted twice.
+There is no `fetch` here: every request and every status of the JetStream pull protocol is seen. A
+request whose fate is unknown (reconnection, no answer in time) is forgotten with its reply subject,
+so that credit is never counted twice.
 """
 
 import asyncio
 import json
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, assert_never
 
 from msgspec import Struct
 
 from towpath_protocol.subjects import LEVEL_COUNT, dispatch_stream, queue_consumer
-from towpath_worker.background import Background
 from towpath_worker.clock import now_ms
-from towpath_worker.credit import CreditPlan, Probe, Stand, Withdraw
+from towpath_worker.credit import CreditPlan, Probe, Stand
 from towpath_worker.transport import Connection, Received, Subscription, TransportError
 
 _log = logging.getLogger("towpath.worker.pull")
 
-EXPIRES_NS: Final = 30 * 10**9
-IDLE_HEARTBEAT_NS: Final = 5 * 10**9
-SILENCE_MAX_MS: Final = 11_000
-"""A little more than two idle heartbeats: after that a standing request is taken for lost."""
-PROBE_ANSWER_MAX_MS: Final = 2_000
+STANDING_MS: Final = 1_000
+"""How long a standing request waits. It is also how long a drained worker lingers."""
+ANSWER_MAX_MS: Final = 2_000
+"""After this, on top of its own time, a request that has not ended is taken for lost."""
 BACKOFF_MIN_MS: Final = 200
 BACKOFF_MAX_MS: Final = 5_000
 
@@ -40,10 +38,9 @@ class Delivery(Struct, frozen=True):
     traceparent: str | None
 
 
-class _Standing(Struct):
-    subscription: Subscription
-    inbox: str
-    seen_ms: int
+class _Request(Struct, frozen=True):
+    reply: str
+    lost_ms: int
 
 
 class Puller:
@@ -74,12 +71,10 @@ class Puller:
         self._on_missing = on_missing
         self._plan = CreditPlan()
         self._wake = asyncio.Event()
-        self._background = Background()
-        self._probe_inbox = connection.new_inbox()
-        self._probe: Subscription | None = None
-        self._probe_number = 0
-        self._probing: tuple[int, int, int] | None = None  # number, level, asked at
-        self._standing: dict[int, _Standing] = {}
+        self._inbox = connection.new_inbox()
+        self._subscription: Subscription | None = None
+        self._number = 0
+        self._open: dict[int, _Request] = {}
         self._faults = 0
         self._stopped = False
         connection.on_reset(self._on_reset)
@@ -89,158 +84,91 @@ class Puller:
         self._wake.set()
 
     def stop(self) -> None:
-        """Ask for nothing more; what was delivered already still arrives."""
+        """Ask for nothing more; what the server sends for open requests still arrives."""
         self._stopped = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Pull until `stop`; returns when every standing request is withdrawn."""
-        while not self._stopped:
+        """Pull until `stop`; returns when every open request has run out."""
+        while not (self._stopped and not self._open):
             await self._wake.wait()
             self._wake.clear()
-            if self._connection.connected:
+            self._forget_lost()
+            if self._connection.connected and not self._stopped:
                 try:
-                    await self._do_plan()
+                    await self._pull()
                 except TransportError as error:
                     _log.info("pull_interrupted error=%s", error)
                     self._on_reset()
-        for level in list(self._standing):
-            self._withdraw(level)
-        if self._probe is not None:
-            await self._connection.unsubscribe(self._probe)
-        await self._background.join()
 
-    async def _do_plan(self) -> None:
-        self._check_silence()
-        if self._probe is None:
-            self._probe = await self._connection.subscribe(
-                f"{self._probe_inbox}.*", self._on_probe_message
+    async def _pull(self) -> None:
+        if self._subscription is None:
+            self._subscription = await self._connection.subscribe(
+                f"{self._inbox}.*", self._on_message
             )
         for ask in self._plan.plan(free=self._free(), now_ms=now_ms()):
             match ask:
                 case Probe(level, batch):
-                    self._probe_number += 1
-                    self._probing = (self._probe_number, level, now_ms())
-                    reply = f"{self._probe_inbox}.{self._probe_number}"
-                    await self._ask(level, {"batch": batch, "no_wait": True}, reply=reply)
+                    request = {"batch": batch, "no_wait": True}
+                    lost_ms = now_ms() + ANSWER_MAX_MS
                 case Stand(level, batch):
-                    reply = (await self._standing_at(level)).inbox
-                    await self._ask(
-                        level,
-                        {
-                            "batch": batch,
-                            "expires": EXPIRES_NS,
-                            "idle_heartbeat": IDLE_HEARTBEAT_NS,
-                        },
-                        reply=reply,
-                    )
-                case Withdraw(level):
-                    self._withdraw(level)
+                    request = {"batch": batch, "expires": STANDING_MS * 1_000_000}
+                    lost_ms = now_ms() + STANDING_MS + ANSWER_MAX_MS
+                case _:
+                    assert_never(ask)
+            self._number += 1
+            reply = f"{self._inbox}.{self._number}"
+            self._open[level] = _Request(reply, lost_ms)
+            body = json.dumps(request).encode()
+            await self._connection.publish(self._next[level], body, reply=reply)
 
-    async def _ask(self, level: int, request: dict[str, int], *, reply: str) -> None:
-        body = json.dumps(request).encode()
-        await self._connection.publish(self._next[level], body, reply=reply)
-
-    async def _standing_at(self, level: int) -> _Standing:
-        standing = self._standing.get(level)
-        if standing is not None:
-            standing.seen_ms = now_ms()
-            return standing
-        inbox = self._connection.new_inbox()
-
-        def on_message(received: Received) -> None:
-            self._on_standing_message(level, inbox, received)
-
-        subscription = await self._connection.subscribe(inbox, on_message)
-        standing = _Standing(subscription, inbox, now_ms())
-        self._standing[level] = standing
-        return standing
-
-    def _withdraw(self, level: int) -> None:
-        standing = self._standing.pop(level, None)
-        if standing is not None:
-            # The server drops requests whose inbox nobody listens on. Draining delivers what it
-            # had sent before it knew.
-            self._background.start(self._connection.unsubscribe(standing.subscription))
-
-    def _on_probe_message(self, received: Received) -> None:
-        probing = self._probing
-        if received.status is None:
-            delivery, pending = _delivery(received)
-            if probing is not None and probing[1] == delivery.level:
-                self._delivered_by_plan(delivery.level, pending)
-            self._on_delivery(delivery)
-            return
-        if probing is None or received.subject != f"{self._probe_inbox}.{probing[0]}":
-            return  # the answer to a probe that was given up
-        if received.status in {"404", "408"}:
-            self._faults = 0
-            self._probing = None
-            self._plan.probe_ended(probing[1], now_ms=now_ms())
-        else:
-            self._refused(probing[1], received)
+    def _on_message(self, received: Received) -> None:
         self._wake.set()
-
-    def _on_standing_message(self, level: int, inbox: str, received: Received) -> None:
-        standing = self._standing.get(level)
-        current = standing is not None and standing.inbox == inbox
-        if current and standing is not None:
-            standing.seen_ms = now_ms()
-        if received.status is None:
-            delivery, pending = _delivery(received)
-            if current:
-                self._delivered_by_plan(level, pending)
-            self._on_delivery(delivery)
+        if received.status is not None:
+            for level, request in self._open.items():
+                if request.reply == received.subject:
+                    self._on_status(received, level)
+                    break
             return
-        if not current:
-            return
-        match received.status:
-            case "100":
-                self._faults = 0
-            case "404" | "408":
-                unused = int(received.headers.get("Nats-Pending-Messages", "1"))
-                self._plan.standing_ended(level, unused=unused)
-            case _:
-                self._refused(level, received)
-        self._wake.set()
-
-    def _delivered_by_plan(self, level: int, pending: int) -> None:
+        delivery, pending = _delivery(received)
         self._faults = 0
-        self._plan.received(level, pending=pending, now_ms=now_ms())
-        if not self._plan.probing(level) and self._probing and self._probing[1] == level:
-            self._probing = None
-        self._wake.set()
+        self._plan.received(delivery.level, pending=pending, now_ms=now_ms())
+        if self._plan.idle(delivery.level):
+            # The server sends no status for a request that was filled.
+            self._open.pop(delivery.level, None)
+        self._on_delivery(delivery)
 
-    def _refused(self, level: int, received: Received) -> None:
+    def _on_status(self, received: Received, level: int) -> None:
+        if received.status in {"404", "408"}:
+            del self._open[level]
+            self._faults = 0
+            self._plan.ended(level, now_ms=now_ms())
+        else:
+            self._on_refusal(received, level)
+
+    def _on_refusal(self, received: Received, level: int) -> None:
         """503: no such consumer or stream; 409: deleted, or too many requests; 400: our fault."""
         description = received.headers.get("Description", "")
-        missing = received.status == "503" or "Deleted" in description
         _log.info("pull_refused level=%d status=%s %s", level, received.status, description)
         self._lose(level)
-        if missing:
+        if received.status == "503" or "Deleted" in description:
             self._on_missing()
 
     def _lose(self, level: int) -> None:
-        self._withdraw(level)
-        if self._probing is not None and self._probing[1] == level:
-            self._probing = None
+        self._open.pop(level, None)
         backoff_ms = min(BACKOFF_MAX_MS, BACKOFF_MIN_MS << min(self._faults // LEVEL_COUNT, 8))
         self._faults += 1
         self._plan.lost(level, until_ms=now_ms() + backoff_ms)
 
-    def _check_silence(self) -> None:
+    def _forget_lost(self) -> None:
         now = now_ms()
-        if self._probing is not None and now - self._probing[2] > PROBE_ANSWER_MAX_MS:
-            self._lose(self._probing[1])
-        for level, standing in list(self._standing.items()):
-            if self._plan.standing(level) and now - standing.seen_ms > SILENCE_MAX_MS:
-                _log.info("pull_silent level=%d", level)
+        for level, request in list(self._open.items()):
+            if now > request.lost_ms:
+                _log.info("pull_unanswered level=%d", level)
                 self._lose(level)
 
     def _on_reset(self) -> None:
-        self._probing = None
-        for level in list(self._standing):
-            self._withdraw(level)
+        self._open.clear()
         self._plan = CreditPlan()
         self._faults = 0
         self._wake.set()
