@@ -7,6 +7,11 @@ HANG_GUARD_S = 60.0
 POLL_S = 0.01
 
 
+async def let_pass(seconds: float) -> None:
+    """Let time go by where the time itself is what a test is about. Never to wait for something."""
+    await asyncio.sleep(seconds)
+
+
 async def eventually(
     check: Callable[[], bool], what: str, *, timeout_s: float = HANG_GUARD_S
 ) -> None:

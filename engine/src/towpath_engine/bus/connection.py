@@ -9,7 +9,7 @@ only then shows it to the others. nats-py's loose types end in this module.
 import asyncio
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -80,6 +80,7 @@ class Link:
     def __init__(self, client: Client, *, closed: asyncio.Event) -> None:
         self._client: Any = client
         self._closed = closed
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def alive(self) -> bool:
@@ -99,6 +100,28 @@ class Link:
             return int(version.major), int(version.minor), int(version.patch)
         except ValueError:
             return 0, 0, 0
+
+    @property
+    def server_id(self) -> str:
+        """Names the server's process; another one after a restart."""
+        info = self._client._server_info  # noqa: SLF001 - the client shows it nowhere else
+        return str(info.get("server_id", ""))
+
+    def run(self, work: Coroutine[Any, Any, None], *, name: str) -> "asyncio.Task[None]":
+        """Run work that belongs to this link: it is cancelled with it, and its fault ends it."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        if not isinstance(error, BusUnavailable):
+            log.error("bus_task_failed", task=task.get_name(), exc_info=error)
+        self._closed.set()
 
     def new_inbox(self) -> str:
         """A subject nobody else uses."""
@@ -150,7 +173,7 @@ class Link:
         """Receive messages until the link ends. Raises BusUnavailable."""
         try:
             subscription: Subscription = await self._client.subscribe(
-                subject, queue=queue, cb=callback, pending_bytes_limit=0
+                subject, queue=queue, cb=callback
             )
         except (nats.errors.Error, OSError) as error:
             raise BusUnavailable(str(error)) from error
@@ -185,6 +208,8 @@ class Link:
     async def close(self) -> None:
         """End the client, whatever its state, in bounded time."""
         self._closed.set()
+        for task in self._tasks:
+            task.cancel()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._client.close()
@@ -340,7 +365,9 @@ class Connection:
                     first.set_exception(refusal)
                     return
                 # A server that was fine was replaced by one that is not: only its operator helps.
-                log.error("bus_refused", reason=str(refusal))  # noqa: TRY400 - one sentence, no trace
+                failures += 1
+                if failures % 10 == 1:
+                    log.error("bus_refused", reason=str(refusal))  # noqa: TRY400 - one sentence
             except BusUnavailable as failure:
                 self._last_failure = str(failure)
                 failures += 1

@@ -16,7 +16,12 @@ import structlog
 from towpath_engine.bus import streams
 from towpath_engine.bus.api import ApiService
 from towpath_engine.bus.connection import Connection, Link, Message, OnMessage
-from towpath_engine.bus.errors import BusError, BusRefused, BusUnavailable, JetStreamError
+from towpath_engine.bus.errors import (
+    BusRefused,
+    BusUnavailable,
+    JetStreamError,
+    UnsendableMessageError,
+)
 from towpath_engine.bus.interface import (
     ApiHandler,
     Confirmation,
@@ -35,8 +40,6 @@ from towpath_protocol import subjects
 
 log: Any = structlog.get_logger(__name__)
 
-DELETED_ADVISORIES = ("CONSUMER.DELETED", "STREAM.DELETED")
-
 
 class NatsBus:
     """See `bus.interface.Bus`, whose contract this class fulfils."""
@@ -46,6 +49,7 @@ class NatsBus:
         self._queues: set[str] = set()
         self._queues_made: set[str] = set()
         self._states: dict[str, StreamState] = {}
+        self._server_id = ""
         self._on_message: list[Callable[[InboundMessage], None]] = []
         self._on_confirmation: list[Callable[[Confirmation], None]] = []
         self._on_reset: list[Callable[[], None]] = []
@@ -55,7 +59,6 @@ class NatsBus:
         self._repair_wake = asyncio.Event()
         self._repair_lock = asyncio.Lock()
         self._service: ApiService | None = None
-        self._link_tasks: list[asyncio.Task[None]] = []
         self._connection = Connection(settings, prepare=self._prepare, lost=self._lost)
         self._publisher = Publisher(
             settings, confirm=self._confirm, stream_missing=self._repair_wake.set
@@ -81,11 +84,11 @@ class NatsBus:
 
     async def close(self) -> None:
         """Stop pulling, let running API handlers and publishes end, give deliveries back, end."""
+        self._pulls.set_credit(0)
+        if self._service is not None:
+            await self._service.drain()
         link = self._connection.link
         if link is not None:
-            self._pulls.set_credit(0)
-            if self._service is not None:
-                await self._service.drain()
             await self._publisher.settled(timeout_s=self._settings.drain_timeout_s)
             await self._pulls.close(link)
             try:
@@ -168,8 +171,7 @@ class NatsBus:
         self._core_subscriptions.append((subject, on_message))
         link = self._connection.link
         if link is not None:
-            task = asyncio.create_task(self._subscribe_core(link, subject, on_message))
-            self._link_tasks.append(task)
+            link.run(self._subscribe_core(link, subject, on_message), name="bus-subscribe")
 
     def serve_api(self, handler: ApiHandler, *, concurrency_max: int) -> None:
         """Answer the API and heartbeats. To be called once, before or after `start`."""
@@ -177,7 +179,7 @@ class NatsBus:
         self._service = ApiService(self._settings, handler, concurrency_max=concurrency_max)
         link = self._connection.link
         if link is not None:
-            self._link_tasks.append(asyncio.create_task(self._attach_service(link)))
+            link.run(self._service.attach(link), name="bus-serve")
 
     # Streams
 
@@ -245,27 +247,24 @@ class NatsBus:
         api = self._api_of(link)
         with _passing():
             await check_server(link, api, self._settings)
+            if link.server_id != self._server_id:
+                self._server_id = link.server_id
+                self._pulls.disown_all()
             await self._ensure_all(api)
         await self._publisher.attach(link)
         await self._pulls.attach(link)
         for subject, callback in self._core_subscriptions:
             await link.subscribe(subject, callback)
-        for advisory in DELETED_ADVISORIES:
-            for stream in _stream_names(self._settings):
-                await link.subscribe(f"$JS.EVENT.ADVISORY.{advisory}.{stream}", self._on_deleted)
-                await link.subscribe(f"$JS.EVENT.ADVISORY.{advisory}.{stream}.*", self._on_deleted)
+        for stream in _stream_names(self._settings):
+            for deleted in (f"STREAM.DELETED.{stream}", f"CONSUMER.DELETED.{stream}.*"):
+                await link.subscribe(f"$JS.EVENT.ADVISORY.{deleted}", self._on_deleted)
         if self._service is not None:
             await self._service.attach(link)
         self._repair_wake.clear()
-        self._link_tasks = [
-            asyncio.create_task(self._tend(link), name="bus-tend"),
-            asyncio.create_task(self._send_core(link), name="bus-core"),
-        ]
+        link.run(self._tend(link), name="bus-tend")
+        link.run(self._send_core(link), name="bus-core")
 
     def _lost(self) -> None:
-        for task in self._link_tasks:
-            task.cancel()
-        self._link_tasks = []
         self._core_queue.clear()
         self._pulls.detach()
         self._publisher.detach()
@@ -276,17 +275,7 @@ class NatsBus:
         self._repair_wake.set()
 
     async def _subscribe_core(self, link: Link, subject: str, callback: OnMessage) -> None:
-        try:
-            await link.subscribe(subject, callback)
-        except BusUnavailable as error:
-            log.debug("bus_subscribe_failed", error=str(error))  # the next link does it
-
-    async def _attach_service(self, link: Link) -> None:
-        try:
-            if self._service is not None:
-                await self._service.attach(link)
-        except BusUnavailable as error:
-            log.debug("bus_subscribe_failed", error=str(error))  # the next link does it
+        await link.subscribe(subject, callback)
 
     async def _send_core(self, link: Link) -> None:
         while link.alive:
@@ -297,8 +286,8 @@ class NatsBus:
             subject, body = self._core_queue.popleft()
             try:
                 await link.publish(subject, body)
-            except BusError as error:
-                log.debug("bus_core_message_lost", subject=subject, error=str(error))
+            except UnsendableMessageError as error:
+                log.warning("bus_core_message_refused", subject=subject, error=str(error))
 
     # Repair
 

@@ -143,7 +143,7 @@ class Publisher:
         """Publish through this link from now on. Raises BusUnavailable."""
         inbox = link.new_inbox()
         await link.subscribe(f"{inbox}.*", self._on_answer)
-        self._feeder = asyncio.create_task(self._feed(link, inbox), name="bus-publish")
+        self._feeder = link.run(self._feed(link, inbox), name="bus-publish")
 
     def detach(self) -> None:
         """The link has ended: nobody knows what became of the messages in flight."""
@@ -173,7 +173,7 @@ class Publisher:
                 self._close(number, error=str(error) or "unsendable")
             except BusUnavailable:
                 self._close(number, error="down")
-                return
+                raise
 
     async def _send(self, link: Link, entry: Pending, reply: str) -> None:
         message = entry.message

@@ -166,6 +166,15 @@ class Pulls:
             self._release(message)
         self._wake.set()
 
+    def disown_all(self) -> None:
+        """Another server answers now, maybe with older data: never acknowledge what came before.
+
+        Whatever was not acknowledged comes again, and is a repetition then.
+        """
+        self._in_flight.clear()
+        self._in_flight_bytes = 0
+        self._acks.clear()
+
     def disown(self, stream: str) -> None:
         """The stream's data is not what it was: never acknowledge what came from it before."""
         mark = f".{stream}."
@@ -180,7 +189,7 @@ class Pulls:
             await self._renew(link, puller)
             puller.backoff.reset()
         self._wake.set()
-        self._feeder = asyncio.create_task(self._feed(link), name="bus-pull")
+        self._feeder = link.run(self._feed(link), name="bus-pull")
 
     def detach(self) -> None:
         """The link has ended. Messages in flight stay: they may be acknowledged on the next."""
@@ -315,24 +324,21 @@ class Pulls:
         me = asyncio.current_task()
         loop = asyncio.get_running_loop()
         next_tick = loop.time() + TICK_S
-        try:
-            # The client swallows cancellation while it waits for its buffer: hence the comparison.
-            while link.alive and self._feeder is me:
-                await self._send_acks(link)
-                await self._top_up(link)
-                if loop.time() >= next_tick:
-                    next_tick = loop.time() + TICK_S
-                    await self._watch(link)
-                if self._acks:
-                    continue
-                self._wake.clear()
-                try:
-                    async with asyncio.timeout(max(next_tick - loop.time(), 0.001)):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
-        except BusUnavailable as error:
-            log.debug("bus_pull_stopped", error=str(error))
+        # The client swallows cancellation while it waits for its buffer: hence the comparison.
+        while link.alive and self._feeder is me:
+            await self._send_acks(link)
+            await self._top_up(link)
+            if loop.time() >= next_tick:
+                next_tick = loop.time() + TICK_S
+                await self._watch(link)
+            if self._acks:
+                continue
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(max(next_tick - loop.time(), 0.001)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
 
     async def _send_acks(self, link: Link) -> None:
         while self._acks and link.alive:

@@ -27,6 +27,7 @@ CREATE_CONCURRENCY = 16
 
 NO_ROOM = frozenset({10023, 10028, 10047})
 EXISTS_DIFFERENTLY = 10058
+PASSING = frozenset({404, 408, 429, 503})
 
 
 class Consumer(Struct, frozen=True, kw_only=True):
@@ -270,6 +271,6 @@ def _explained(what: str, error: JetStreamError, *, size: int = 0) -> BusRefused
             f"The NATS server has no room for {what} of {size} bytes ({error.description}): "
             "raise max_file_store (or the account's limit), or lower the stream's byte limit."
         )
-    if error.code in {404, 408, 429, 503}:
+    if error.code in PASSING:
         return BusUnavailable(f"{what} can't be created yet: {error}")
     return BusRefused(f"The NATS server refuses {what}: {error}.")
