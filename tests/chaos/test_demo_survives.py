@@ -1,0 +1,134 @@
+"""The demo while something is killed or wiped in the middle of it: always the same table.
+
+Each test freezes or watches its victim until deliveries are out that nobody has acked, so that the
+kill bites; the redeliveries are shown by JetStream's counters and by the workers' logs.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.support.demo import (
+    EXPECTED_TABLE,
+    DemoProcess,
+    Event,
+    check_histories,
+    wait_unacked,
+)
+from tests.support.eventually import eventually_sync
+
+pytestmark = pytest.mark.slow
+
+# In the middle: some runs have settled, most have not.
+IN_THE_MIDDLE = 150
+
+
+@pytest.fixture
+def demo() -> Iterator[DemoProcess]:
+    process = DemoProcess()
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def redelivered(result: Event) -> int:
+    return int(result["redelivered"]) + int(result["repeated_attempts"])
+
+
+async def check_the_same_table(demo: DemoProcess) -> Event:
+    result = demo.result()
+    assert result["differences"] == []
+    assert result["outcomes"] == EXPECTED_TABLE
+    assert result["completed_by"]["node"] > 0
+    assert await check_histories(demo) > 10_000
+    return result
+
+
+async def test_a_killed_engine_changes_nothing(demo: DemoProcess) -> None:
+    demo.wait_settled(IN_THE_MIDDLE)
+    engine = demo.server_pid("engine")
+    os.kill(engine, signal.SIGSTOP)
+    await wait_unacked(demo, "IN", "")
+    os.kill(engine, signal.SIGKILL)
+
+    result = await check_the_same_table(demo)
+
+    assert demo.server_pid("engine") != engine
+    assert redelivered(result) > 0
+
+
+async def test_a_killed_worker_changes_nothing(demo: DemoProcess) -> None:
+    demo.wait_settled(IN_THE_MIDDLE)
+    worker = demo.child_pid("python-2")
+    os.kill(worker, signal.SIGSTOP)
+    await wait_unacked(demo, "DISPATCH", "shipping")
+    os.kill(worker, signal.SIGKILL)
+
+    result = await check_the_same_table(demo)
+
+    assert demo.child_pid("python-2") != worker
+    assert redelivered(result) > 0
+
+
+async def test_a_killed_nats_server_changes_nothing(demo: DemoProcess) -> None:
+    demo.wait_settled(IN_THE_MIDDLE)
+    worker = demo.child_pid("python-2")
+    os.kill(worker, signal.SIGSTOP)
+    await wait_unacked(demo, "DISPATCH", "shipping")
+    server = demo.kill_server_and_keep_it_away("nats")
+    os.kill(worker, signal.SIGKILL)
+    demo.let_servers_return("nats", server)
+
+    result = await check_the_same_table(demo)
+
+    assert redelivered(result) > 0
+
+
+async def test_a_killed_postgres_changes_nothing(demo: DemoProcess) -> None:
+    demo.wait_settled(IN_THE_MIDDLE)
+    await wait_unacked(demo, "IN", "")
+    server = demo.kill_server_and_keep_it_away("postgres")
+    await wait_unacked(demo, "IN", "")
+    demo.let_servers_return("postgres", server)
+
+    await check_the_same_table(demo)
+
+
+async def test_deleting_all_of_jetstreams_data_changes_nothing(demo: DemoProcess) -> None:
+    demo.wait_settled(IN_THE_MIDDLE)
+    await wait_unacked(demo, "DISPATCH", "")
+    server = demo.kill_server_and_keep_it_away("nats")
+    demo.delete_jetstream()
+    demo.let_servers_return("nats", server)
+
+    await check_the_same_table(demo)
+
+
+async def test_two_engines_make_the_same_table_and_no_transition_twice() -> None:
+    demo = DemoProcess("--engines", "2")
+    try:
+        assert demo.server_pid("engine") != demo.server_pid("engine-2")
+        await check_the_same_table(demo)
+    finally:
+        demo.close()
+
+
+def test_nothing_is_left_of_a_demo_that_is_killed(demo: DemoProcess) -> None:
+    demo.wait_settled(1)
+    family = demo.family()
+    assert len(family) > 8
+
+    demo.kill()
+
+    eventually_sync(lambda: not [one for one in family if _lives(one.pid, one.created)])
+
+
+def _lives(pid: int, created: float) -> bool:
+    try:
+        return psutil.Process(pid).create_time() == created
+    except psutil.NoSuchProcess:
+        return False
