@@ -48,6 +48,7 @@ VISIBLE: Final = Visible(steps=frozenset({"charge", "reserve"}), names=frozenset
             "`run` alone is no value; it has `id`, `workflow`, `version`, `key`, `tags`,"
             " `context`, `started_at`, `parent_id`",
         ),
+        ("dyn == input", 0, "`dyn` is not a value"),
         ("foo(1) == 1", 0, "unknown function `foo`"),
         ("input.foo(1) == 1", 6, "unknown function `foo`"),
         ("1 + 'a' == 2", 2, "`+` does not take (int, string)"),

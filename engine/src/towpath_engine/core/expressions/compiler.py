@@ -1,5 +1,7 @@
 """Compiling what a definition holds: conditions and templates. The entry to expressions."""
 
+from collections.abc import Collection
+
 from towpath_engine.core.expressions.ast import Call, Constant, Node, Select, Variable
 from towpath_engine.core.expressions.cel_frontend import CheckError, check, compile_pattern
 from towpath_engine.core.expressions.checks import check_source, check_tree
@@ -116,8 +118,9 @@ def compile_template(
 
 def _compile(source: str, visible: Visible, static: StaticLimits) -> CompiledExpression:
     check_source(source, static)
+    declared = declarations(source, visible)
     try:
-        checked = check(source, declarations(source, visible))
+        checked = check(source, declared)
     except CheckError as error:
         complaints = [explain(source, c, visible) for c in error.complaints[:3]]
         reasons = list(dict.fromkeys(c.reason for c in complaints))
@@ -128,7 +131,7 @@ def _compile(source: str, visible: Visible, static: StaticLimits) -> CompiledExp
     return CompiledExpression(
         source=source,
         type_name=checked.type_name,
-        references=_references(checked.tree),
+        references=_references(checked.tree, declared),
         program=_program(checked.tree),
         passes_through=_passes_through(checked.tree),
     )
@@ -160,12 +163,17 @@ def _passes_through(tree: Node) -> bool:
             return False
 
 
-def _references(tree: Node) -> frozenset[str]:
+def _references(tree: Node, declared: Collection[str]) -> frozenset[str]:
+    """The variables that the tree uses. Raises ExpressionRefused for what only looks like one: the
+    names of types without values, such as `dyn`."""
     found: set[str] = set()
     todo = [tree]
     while todo:
         node = todo.pop()
-        if isinstance(node, Variable) and node.name not in TYPE_VALUES:
+        if isinstance(node, Variable) and node.name in declared:
             found.add(node.name)
+        elif isinstance(node, Variable) and node.name not in TYPE_VALUES:
+            reason = f"`{node.name}` is not a value"
+            raise ExpressionRefused(position=node.position, reason=reason)
         todo.extend(children(node))
     return frozenset(found)

@@ -202,7 +202,7 @@ def _duration(_: Frame, value: Duration) -> Duration:
 
 
 def _duration_of_string(_: Frame, value: str) -> Duration:
-    return parse_duration(value[:1000])
+    return parse_duration(value)
 
 
 def _json_parse(frame: Frame, text: str) -> Value:

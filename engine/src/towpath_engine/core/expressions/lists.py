@@ -65,8 +65,9 @@ def _order(frame: Frame, keys: Sequence[Value]) -> list[int]:
     frame.charge_list(len(keys))
 
     def by_key(left: int, right: int) -> int:
-        frame.charge(1)
-        return compare("sort", keys[left], keys[right])
+        key = keys[left]
+        frame.charge(1 + (len(key) >> 6 if isinstance(key, str | bytes) else 0))
+        return compare("sort", key, keys[right])
 
     return sorted(range(len(keys)), key=cmp_to_key(by_key))
 

@@ -7,6 +7,7 @@ from typing import Final
 from towpath_engine.core.expressions.ast import Call, Constant
 from towpath_engine.core.expressions.folds import caught
 from towpath_engine.core.expressions.operators import optional_select
+from towpath_engine.core.expressions.patterns import STATES_MAX, pattern_states
 from towpath_engine.core.expressions.times import GETTERS, parse_offset
 from towpath_engine.core.expressions.values import (
     NONE,
@@ -137,13 +138,17 @@ def _matches(
     if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
         msg = "the pattern of `matches` must be a string literal"
         raise UnsupportedError(msg, node.position)
+    states = pattern_states(pattern.value)
+    if states is None or states > STATES_MAX:
+        msg = "the pattern is too large: its counted repetitions multiply, or it quotes with \\Q"
+        raise UnsupportedError(msg, node.position)
     matcher = compile_pattern(pattern.value)
 
     def evaluate(frame: Frame) -> Value:
         text = target(frame)
         if not isinstance(text, str):
             raise no_overload("matches", text)
-        frame.charge(1 + (len(text) >> 4))
+        frame.charge(1 + (len(text) * states >> 5))
         return matcher(text)
 
     return evaluate

@@ -29,8 +29,10 @@ def _outside(what: str) -> EvaluationError:
     return EvaluationError(f"{what} is outside the string")
 
 
-def _searched(frame: Frame, text: str) -> None:
-    frame.charge(1 + (len(text) >> 6))
+def _searched(frame: Frame, text: str, part: str) -> None:
+    # Python falls back to a quadratic search for short texts and parts, never for long ones.
+    quadratic = min(len(text), 30_000) * min(len(part), 600)
+    frame.charge(1 + (len(text) >> 6) + (quadratic >> 12))
 
 
 def _char_at(_: Frame, text: str, at: int) -> str:
@@ -40,27 +42,30 @@ def _char_at(_: Frame, text: str, at: int) -> str:
 
 
 def _contains(frame: Frame, text: str, part: str) -> bool:
-    _searched(frame, text)
+    _searched(frame, text, part)
     return part in text
 
 
-def _starts_with(_: Frame, text: str, part: str) -> bool:
+def _starts_with(frame: Frame, text: str, part: str) -> bool:
+    frame.charge(1 + (len(part) >> 6))
     return text.startswith(part)
 
 
-def _ends_with(_: Frame, text: str, part: str) -> bool:
+def _ends_with(frame: Frame, text: str, part: str) -> bool:
+    frame.charge(1 + (len(part) >> 6))
     return text.endswith(part)
 
 
 def _index_of(frame: Frame, text: str, part: str, start: int = 0) -> int:
-    _searched(frame, text)
+    _searched(frame, text, part)
     if not 0 <= start <= len(text):
         raise _outside("the start")
     return text.find(part, start)
 
 
 def _last_index_of(frame: Frame, text: str, part: str, start: int | None = None) -> int:
-    _searched(frame, text)
+    # Searching backwards is quadratic in Python, however long the text is.
+    frame.charge(1 + (len(text) >> 6) + (len(text) * len(part) >> 12))
     if start is None:
         return text.rfind(part)
     if not 0 <= start <= len(text):
@@ -88,21 +93,25 @@ def _trim(frame: Frame, text: str) -> str:
     return text.strip(_SPACE)
 
 
+def _count(frame: Frame, text: str, part: str) -> int:
+    _searched(frame, text, part)
+    return text.count(part)
+
+
 def _replace(frame: Frame, text: str, *change: str) -> str:
-    return _replaced(frame, text, (change[0], change[1], text.count(change[0])))
+    return _replaced(frame, text, (change[0], change[1], _count(frame, text, change[0])))
 
 
 def _replace_some(frame: Frame, text: str, old: str, *rest: Value) -> str:
     new, limit = rest
     assert isinstance(new, str), "by its overload"
     assert isinstance(limit, int), "by its overload"
-    found = text.count(old)
+    found = _count(frame, text, old)
     return _replaced(frame, text, (old, new, found if limit < 0 else min(found, limit)))
 
 
 def _replaced(frame: Frame, text: str, change: tuple[str, str, int]) -> str:
     old, new, found = change
-    _searched(frame, text)
     frame.charge_string(len(text) + found * max(0, len(new) - len(old)))
     return text.replace(old, new, found)
 
@@ -110,7 +119,7 @@ def _replaced(frame: Frame, text: str, change: tuple[str, str, int]) -> str:
 def _split(frame: Frame, text: str, separator: str, limit: int = -1) -> list[Value]:
     if limit == 0:
         return []
-    parts = (len(text) if not separator else text.count(separator) + 1) or 1
+    parts = (len(text) if not separator else _count(frame, text, separator) + 1) or 1
     if limit > 0:
         parts = min(parts, limit)
     frame.charge_list(parts)
