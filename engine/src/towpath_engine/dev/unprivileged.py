@@ -55,16 +55,17 @@ def reachable_data_dir(wanted: Path, run_as: RunAs | None) -> Path:
     return wanted
 
 
-def reachable_program_dir(installed: Path, *, parts: tuple[str, ...], run_as: RunAs | None) -> Path:
+def reachable_program_dir(
+    installed: Path, *, parts: tuple[str, ...], version: str, run_as: RunAs | None
+) -> Path:
     """`installed`, or a copy of its `parts` that the user can reach.
 
-    `installed` is a folder such as site-packages; its name below the shared root carries the time
-    of its last change, so that another version is another copy.
+    `installed` is a folder such as site-packages. There is one copy a `version`, however many
+    environments have it.
     """
     if run_as is None or _can(run_as, "-x", installed / parts[0]):
         return installed
-    stamp = f"{installed}:{(installed / parts[0]).stat().st_mtime_ns}"
-    copy = _shared_root() / f"program-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}"
+    copy = _shared_root() / f"{parts[0]}-{version}"
     if not copy.exists():
         staging = Path(tempfile.mkdtemp(dir=_shared_root(), prefix="staging-"))
         for part in parts:
