@@ -215,3 +215,16 @@ def test_macros_nested_as_deep_as_the_checker_lets_them_are_refused_and_not_a_cr
         source = f"input.all(v{at}, {source})"
     with pytest.raises(ExpressionRefused, match="inside each other"):
         compile_condition(source, VISIBLE, field="f")
+
+
+def test_depth_counts_what_the_author_wrote_and_not_what_macros_expand_to() -> None:
+    source = "input.all(x, x.exists(y, y.a.b == 1))"
+    static = StaticLimits(depth_max=7)
+    assert compile_condition(source, VISIBLE, field="f", static=static).source == source
+    with pytest.raises(ExpressionRefused, match="more than 4 levels"):
+        compile_condition(source, VISIBLE, field="f", static=StaticLimits(depth_max=4))
+
+
+def test_the_longest_chain_that_the_checker_lets_through_is_within_the_limits() -> None:
+    source = "input" + ".a" * 30 + " == 1"
+    assert compile_condition(source, VISIBLE, field="f").references == {"input"}

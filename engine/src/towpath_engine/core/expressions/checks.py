@@ -60,7 +60,10 @@ def check_tree(tree: Node, source: str, limits: StaticLimits) -> None:
             in_loop = isinstance(node, Comprehension) and (
                 child is node.step or child is node.condition
             )
-            todo.append((child, depth + 1, inner if in_loop else fold_depth))
+            # All that a macro expands to stands where the macro does.
+            same_place = child.position is not None and child.position == node.position
+            level = depth if same_place else depth + 1
+            todo.append((child, level, inner if in_loop else fold_depth))
 
 
 def _bounded(node: Node, counted: tuple[str, int, int]) -> None:

@@ -1,5 +1,7 @@
 """What an expression may cost. Static limits are checked at deploy, run-time limits while it runs.
 
+The size of all expressions of a definition together is limited where definitions are parsed.
+
 Fuel, not time, decides: the same expression over the same values always ends the same way,
 however busy the machine is. One unit is about a microsecond.
 """
@@ -12,14 +14,11 @@ class StaticLimits(Struct, frozen=True, kw_only=True):
 
     source_length_max: int = 4_096
     """Code points of one expression."""
-    definition_source_length_max: int = 65_536
-    """Code points of all expressions of a definition together; added up by the parser of
-    definitions."""
     nodes_max: int = 500
     """Nodes of the checked tree, macros expanded."""
-    depth_max: int = 96
-    """Depth of the checked tree. The checker itself refuses sources nested deeper than 32; a
-    macro expands to several levels."""
+    depth_max: int = 32
+    """Levels of the checked tree; what a macro expands to counts as one. The checker itself
+    refuses sources nested deeper than 32, whatever this is set to."""
     fold_depth_max: int = 2
     """How deep macros that loop (`map`, `filter`, `all`, ...) may be nested."""
     fold_count_max: int = 8
