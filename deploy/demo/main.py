@@ -13,48 +13,21 @@ from typing import Final
 
 import msgspec
 import yaml
-from msgspec import Struct
 
 from deploy.demo import expected, node
 from deploy.demo.api import AwayError, PlainApi, RefusedError
 from deploy.demo.judge import SETTLED, as_json, judge, list_runs, read_effects, table
 from deploy.demo.options import Options, parse_options
 from deploy.demo.orders import Order, OrdersError, read_orders
-from deploy.demo.processes import (
-    PIPE,
-    ChildError,
-    Children,
-    ChildSpec,
-    clean_environment,
-    first_line,
-    free_port,
-    tail,
-)
+from deploy.demo.processes import ChildError, Children
 from deploy.demo.redeliveries import Redeliveries
 from deploy.demo.screen import Screen
+from deploy.demo.stage import DEV, Ready, Stage
 from deploy.demo.starts import split, start_by_client, start_by_message
 from towpath_worker import ApiError, Client
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 HERE: Final = Path(__file__).resolve().parent
-READY_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.5
-DEV: Final = "dev"
-PYTHON_WORKERS: Final = {
-    "python-1": ("inventory", "payment"),
-    "python-2": ("payment", "shipping"),
-}
-
-
-class Ready(Struct):
-    """The line that `towpath dev --json` prints when it is usable."""
-
-    nats_url: str
-    postgres_url: str
-    prefix: str
-    http_urls: list[str] = []
-    data_dir: str = ""
-    pids: dict[str, int] = {}
 
 
 class StuckError(Exception):
@@ -145,7 +118,7 @@ class Demo:
         finally:
             await children.stop(last=DEV)
 
-    async def _carry_out(self, stage: "Stage", ready: Ready, api: PlainApi) -> int:
+    async def _carry_out(self, stage: Stage, ready: Ready, api: PlainApi) -> int:
         wanted = expected.expected_outcomes(self._options.orders)
         async with Client(nats_url=ready.nats_url, prefix=ready.prefix) as client:
             await client.deploy(yaml.safe_load((HERE / "order.yaml").read_text(encoding="utf-8")))
@@ -176,7 +149,7 @@ class Demo:
             two = group.create_task(start_by_message(api, by_message, message_rate))
         return one.result(), two.result()
 
-    async def _watch(self, stage: "Stage", api: PlainApi, total: int) -> int:
+    async def _watch(self, stage: Stage, api: PlainApi, total: int) -> int:
         """Show progress until every order has a settled run; the redeliveries seen.
 
         Raises `StuckError` when time is up and `ChildError` when a process is gone for good.
@@ -193,72 +166,3 @@ class Demo:
             if time.monotonic() > deadline:
                 raise StuckError(f"not settled in time: {dict(counts)} of {total}")
             await asyncio.sleep(LOOK_SECONDS)
-
-
-class Stage:
-    """The processes: `towpath dev` first, then the workers and the approver."""
-
-    def __init__(self, options: Options, scratch: Path, children: Children) -> None:
-        self.scratch = scratch
-        self._options = options
-        self._children = children
-        self._dev: asyncio.subprocess.Process | None = None
-
-    async def open(self) -> Ready:
-        """Start NATS, Postgres and the engine. Raises `ChildError` with the end of the log."""
-        towpath = str(Path(sys.executable).with_name("towpath"))
-        command = [towpath, "dev", "--ephemeral", "--json", "--engines", str(self._options.engines)]
-        for server in ("nats", "postgres", "http"):
-            command += [f"--{server}-port", str(free_port())]
-        spec = self._spec(DEV, tuple(command), {})
-        self._dev = await self._children.start(spec, stdout=PIPE)
-        try:
-            line = await first_line(self._dev, READY_SECONDS)
-        except ChildError as error:
-            raise ChildError(f"towpath dev: {error}\n{tail(spec.log)}") from error
-        return msgspec.json.decode(line, type=Ready)
-
-    async def open_workers(self, ready: Ready) -> bool:
-        """Start the workers and the approver; whether Node.js is among them."""
-        where = {"TOWPATH_NATS_URL": ready.nats_url, "TOWPATH_PREFIX": ready.prefix}
-        node_path = node.find_node() if self._options.node else None
-        for name, queues in PYTHON_WORKERS.items():
-            served = queues if node_path else (*queues, "notify")
-            module = ("-m", "deploy.demo.workers_python", "--effects", self._effects(name))
-            await self._keep(name, (sys.executable, *module, *served), where)
-        if node_path:
-            await node.install()
-            extra = {"DEMO_EFFECTS": self._effects("node"), "DEMO_STOP_WITH_PARENT": "1"}
-            await self._keep("node", (node_path, str(node.FOLDER / "worker.js")), where | extra)
-        module = ("-m", "deploy.demo.approver", str(self._options.orders))
-        await self._keep("approver", (sys.executable, *module), where)
-        return node_path is not None
-
-    def check(self) -> None:
-        """Raise `ChildError` when `towpath dev` or a worker is gone for good."""
-        failure = self._children.failure()
-        if failure is not None:
-            raise ChildError(str(failure)) from failure
-        if self._dev is not None and self._dev.returncode is not None:
-            log = tail(self.scratch / f"{DEV}.log")
-            raise ChildError(f"towpath dev ended with status {self._dev.returncode}\n{log}")
-
-    @property
-    def names_by_pid(self) -> dict[int, str]:
-        """Every process that was ever started here, by its id."""
-        return self._children.names_by_pid
-
-    def _effects(self, name: str) -> str:
-        return str(self.scratch / f"{name}.effects.jsonl")
-
-    async def _keep(self, name: str, command: tuple[str, ...], env: dict[str, str]) -> None:
-        await self._children.keep(self._spec(name, command, env))
-
-    def _spec(self, name: str, command: tuple[str, ...], env: dict[str, str]) -> ChildSpec:
-        return ChildSpec(
-            name=name,
-            command=command,
-            log=self.scratch / f"{name}.log",
-            env=clean_environment(env),
-            folder=ROOT,
-        )

@@ -1,0 +1,1 @@
+"""What Towpath takes for a step: measured and reported, never asserted."""
