@@ -23,6 +23,8 @@ from towpath_engine.core.expressions.values import (
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
+_PLAIN: Final = frozenset({bool, int, type(None)})
+
 
 def encode(value: Value) -> bytes:
     """JSON text of a value that is nothing but JSON; integers of any size are exact."""
@@ -75,40 +77,45 @@ class _Walk:
         self._frame = frame
         self._nodes = frame.limits.result_nodes_max
         self._bytes = frame.limits.result_bytes_max
+        self._spend(1, 1)
 
     def plain(self, value: Value, depth: int) -> Value:
-        self._count(value)
+        if type(value) in _PLAIN:
+            return value
         if isinstance(value, list | dict):
             if depth == 0:
                 raise _too_deep(self._frame.limits.result_depth_max)
+            # A container pays for what is in it, before the walk goes there.
+            self._spend(len(value), len(value))
             if isinstance(value, list):
                 return [self.plain(item, depth - 1) for item in value]
             return self._map(value, depth)
+        if isinstance(value, str | bytes):
+            self._spend(0, len(value) + 2)
         return _scalar(value)
 
     def _map(self, value: dict[Key, Value], depth: int) -> Value:
-        result: dict[Key, Value] = {}
-        names = [self._name(key) for key in value]
-        for name in sorted(names):
-            result[name] = self.plain(value[name], depth - 1)
-        return result
+        names: list[str] = []
+        length = 0
+        for key in value:
+            if not isinstance(key, str):
+                msg = "a map with keys that are not strings has no JSON form"
+                raise EvaluationError(msg)
+            if "\0" in key:
+                raise _nul()
+            length += len(key) + 3
+            names.append(key)
+        self._spend(0, length)
+        names.sort()
+        return {name: self.plain(value[name], depth - 1) for name in names}
 
-    def _name(self, key: Key) -> str:
-        if not isinstance(key, str):
-            msg = "a map with keys that are not strings has no JSON form"
-            raise EvaluationError(msg)
-        if "\0" in key:
-            raise _nul()
-        self._bytes -= len(key) + 3
-        return key
-
-    def _count(self, value: Value) -> None:
-        self._nodes -= 1
-        self._bytes -= len(value) + 2 if isinstance(value, str | bytes) else 1
+    def _spend(self, nodes: int, length: int) -> None:
+        self._nodes -= nodes
+        self._bytes -= length
         if self._nodes < 0 or self._bytes < 0:
             msg = "too costly: the result is too large"
             raise BudgetExceededError(msg)
-        self._frame.charge(1)
+        self._frame.charge(nodes)
 
 
 def _nul() -> EvaluationError:
@@ -116,11 +123,13 @@ def _nul() -> EvaluationError:
 
 
 def _scalar(value: Value) -> Value:
+    if isinstance(value, str) and "\0" not in value:
+        return value
     match value:
         case float() if math.isnan(value) or math.isinf(value):
             msg = "NaN and infinities have no JSON form"
             raise EvaluationError(msg)
-        case str() if "\0" in value:
+        case str():
             raise _nul()
         case Timestamp():
             return format_timestamp(value)
