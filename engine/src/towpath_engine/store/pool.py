@@ -46,7 +46,7 @@ def session_settings(schema: str, statement_timeout_ms: int) -> dict[str, str]:
     by index, so the other ways are made expensive.
     """
     return {
-        "application_name": "towpath",
+        "application_name": f"towpath/{schema}",
         "search_path": f'"{schema}"',
         "timezone": "UTC",
         "default_transaction_isolation": "read committed",

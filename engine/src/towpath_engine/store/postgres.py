@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Final
+
+from asyncpg import InterfaceError
 
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run, Step, Transition
@@ -82,7 +84,8 @@ class PostgresStore:
     """See `store.interface.Store` for the contract. Owns `pool`."""
 
     def __init__(self, pool: Pool, *, limits: CoreLimits, parse: Parse, caps: StoreCaps) -> None:
-        self._pool = pool
+        self.pool = pool
+        """The connections; for tests and for maintenance by hand."""
         self._limits = limits
         self._caps = caps
         self._runs = RunReader(DefinitionCache(parse), limits)
@@ -94,12 +97,12 @@ class PostgresStore:
         Errors of the caller's own code pass unchanged, also those that look like the socket's.
         """
         with translating():
-            connection = await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
+            connection = await self.pool.acquire(timeout=_ACQUIRE_SECONDS)
         try:
             yield connection
         finally:
             with translating():
-                await self._pool.release(connection)
+                await self.pool.release(connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[PostgresTransaction]:
@@ -123,9 +126,9 @@ class PostgresStore:
         """See Store. Waits for connections in use; after ten seconds it cuts them."""
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._pool.close()
+                await self.pool.close()
         except TimeoutError:
-            self._pool.terminate()
+            self.pool.terminate()
 
     # Workflows and queues
 
@@ -361,7 +364,7 @@ async def _commit(connection: Connection) -> None:
             tag = await connection.execute("COMMIT")
     except BaseException:
         # Cancelled or lost in the middle: nobody may go on in a session of unknown state.
-        connection.terminate()
+        _abandon(connection)
         raise
     if tag != "COMMIT":
         message = "the transaction had failed and was rolled back: its error must not be swallowed"
@@ -370,10 +373,16 @@ async def _commit(connection: Connection) -> None:
 
 async def _roll_back(connection: Connection) -> None:
     """Leave the connection clean; one that is lost has rolled back by itself."""
-    if connection.is_closed():
-        return
     try:
         with translating():
             await connection.execute("ROLLBACK")
-    except StoreUnavailable:
+    except BaseException as fault:
+        _abandon(connection)
+        if not isinstance(fault, StoreUnavailable):
+            raise
+
+
+def _abandon(connection: Connection) -> None:
+    """Close it at once. The pool takes a lost connection back by itself; nothing is left then."""
+    with suppress(InterfaceError):
         connection.terminate()

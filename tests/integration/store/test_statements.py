@@ -1,0 +1,63 @@
+"""Every statement file: that Postgres takes it, and that it is used."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.stores import a_postgres_store
+from towpath_engine.store import statements
+from towpath_engine.store.statements import load_statement, statement_names
+
+STORE = Path(statements.__file__).parent
+USE = re.compile(r"\b(?:fetch|fetch_row|fetch_value|execute)\(\s*[\w.]+,\s*\"(\w+)\"")
+
+
+@pytest.fixture(scope="module")
+def sources() -> str:
+    return "\n".join(file.read_text() for file in STORE.glob("*.py"))
+
+
+async def test_postgres_prepares_every_statement_and_knows_all_its_types(
+    postgres_url: str,
+) -> None:
+    async with a_postgres_store(postgres_url) as store, store.pool.acquire() as connection:
+        for name in statement_names():
+            statement = load_statement(name)
+            prepared = await connection.prepare(statement.sql)
+            assert len(prepared.get_parameters()) == len(statement.parameters), name
+            types = [parameter.name for parameter in prepared.get_parameters()]
+            assert "unknown" not in types, (name, types)
+            columns = [attribute.name for attribute in prepared.get_attributes()]
+            assert len(columns) == len(set(columns)), (name, columns)
+
+
+def test_every_statement_is_used_and_every_used_one_exists(sources: str) -> None:
+    assert set(USE.findall(sources)) == set(statement_names())
+
+
+@pytest.mark.parametrize("name", statement_names())
+def test_a_statement_says_what_it_guarantees_and_fits_the_loader(name: str) -> None:
+    text = (STORE / "sql" / f"{name}.sql").read_text()
+    lines = text.splitlines()
+    body = "\n".join(line for line in lines if not line.startswith("-- "))
+    comment = "\n".join(line for line in lines if line.startswith("-- "))
+    assert text.startswith(comment), "the comment is the head"
+    assert comment.rstrip().endswith("."), "the head is made of sentences"
+    assert body.rstrip().count(";") == 1, "one statement a file"
+    for literal in re.findall(r"'[^']*'", body):
+        assert "--" not in literal, literal
+        assert "@" not in literal, literal
+
+
+async def test_wrong_arguments_are_refused_before_they_reach_postgres() -> None:
+    statement = load_statement("outbox_delete")
+    with pytest.raises(TypeError, match="outbox_delete takes"):
+        statement.arguments({"id": []})
+    assert statement.arguments({"ids": [1]}) == [[1]]
+
+
+async def test_a_parameter_keeps_its_number_when_it_is_named_again() -> None:
+    statement = load_statement("run_list_by_key")
+    assert len(statement.parameters) == len(set(statement.parameters))
+    assert "@" not in statement.sql
