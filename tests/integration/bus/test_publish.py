@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tests.support.bus import running_bus
+from tests.support.bus import BusUnderTest, bus_settings, running_bus
 from tests.support.deadline import eventually
 from tests.support.jetstream import JetStreamServer, unique_prefix
 from tests.support.outsider import Outsider
@@ -111,3 +111,27 @@ async def test_a_silent_server_ends_in_timeouts_not_in_hanging(
         (late,) = await under_test.publish(under_test.dispatch("mail"))
         assert late.ok
         assert len(under_test.confirmations) == 51
+
+
+async def test_before_start_and_after_close_messages_are_confirmed_as_down(
+    jetstream_url: str, prefix: str
+) -> None:
+    under_test = BusUnderTest(bus_settings(jetstream_url, prefix))
+    (before,) = await under_test.publish(under_test.dispatch("mail"))
+    await under_test.bus.start()
+    (between,) = await under_test.publish(under_test.dispatch("mail"))
+    await under_test.bus.close()
+    (after,) = await under_test.publish(under_test.dispatch("mail"))
+    assert [(c.ok, c.error) for c in (before, between, after)] == [
+        (False, "down"),
+        (True, ""),
+        (False, "down"),
+    ]
+
+
+async def test_close_waits_for_the_confirmations(jetstream_url: str, prefix: str) -> None:
+    under_test = BusUnderTest(bus_settings(jetstream_url, prefix, drain_timeout_s=60.0))
+    await under_test.bus.start()
+    under_test.bus.publish([under_test.dispatch("mail") for _ in range(1_000)])
+    await under_test.bus.close()
+    assert [c.ok for c in under_test.confirmations] == [True] * 1_000

@@ -137,6 +137,24 @@ async def test_close_gives_unfinished_messages_to_the_next_engine_at_once(
         assert {message.deliveries for message in other.messages} == {2}
 
 
+async def test_close_in_the_middle_of_deliveries_loses_none_of_them(
+    jetstream_url: str, prefix: str
+) -> None:
+    # With this ack_wait, a message that is neither acknowledged nor given back never comes again.
+    async with running_bus(jetstream_url, prefix, credit=200, ack_wait_s=3600.0) as other:
+        for round_ in range(5):
+            async with running_bus(
+                jetstream_url, prefix, credit=200, hold=True, ack_wait_s=3600.0
+            ) as closing:
+                messages = [other.signal(f"{round_}/{n}".encode()) for n in range(500)]
+                other.bus.publish(messages)
+                await eventually(lambda c=closing: len(c.messages) > 0, "some are delivered here")
+            await eventually(
+                lambda n=round_: len(other.bodies) == 500 * (n + 1), "all are delivered there"
+            )
+        await stream_is_empty(other, subjects.in_stream(prefix))
+
+
 async def test_an_advisory_of_a_given_up_dispatch_is_delivered(
     jetstream_url: str, prefix: str, outsider: Outsider
 ) -> None:

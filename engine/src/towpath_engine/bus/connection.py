@@ -50,6 +50,10 @@ class Subscription(Protocol):
         """End it; queued messages are dropped."""
         ...
 
+    async def drain(self) -> None:
+        """End it; queued messages are processed first."""
+        ...
+
 
 OnMessage = Callable[[Message], Awaitable[None]]
 """A coroutine function; it runs one message at a time per subscription, and never raises."""
@@ -186,10 +190,21 @@ class Link:
         except (nats.errors.Error, OSError) as error:
             log.debug("bus_unsubscribe_failed", error=str(error))
 
-    async def flush(self) -> None:
+    async def drain(self, subscription: Subscription) -> None:
+        """End a subscription after its callback has seen all that is on the way.
+
+        Raises BusUnavailable.
+        """
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await subscription.drain()
+        except (TimeoutError, nats.errors.Error, OSError) as error:
+            raise BusUnavailable(f"a subscription did not drain: {error}") from error
+
+    async def flush(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Wait until the server has read what was sent. Raises BusUnavailable."""
         try:
-            await self._client.flush(timeout=CLOSE_TIMEOUT_S)
+            await self._client.flush(timeout=timeout_s)
         except (nats.errors.Error, OSError) as error:
             raise BusUnavailable(str(error)) from error
 

@@ -260,6 +260,8 @@ class NatsBus:
                 await link.subscribe(f"$JS.EVENT.ADVISORY.{deleted}", self._on_deleted)
         if self._service is not None:
             await self._service.attach(link)
+        # Who was told that we are there must find our subscriptions.
+        await link.flush(timeout_s=self._settings.request_timeout_s)
         self._repair_wake.clear()
         link.run(self._tend(link), name="bus-tend")
         link.run(self._send_core(link), name="bus-core")

@@ -118,14 +118,20 @@ class Publisher:
             log.warning("bus_publish_unsettled", queued=self.queued, in_flight=self.in_flight)
 
     def publish(self, messages: Sequence[OutboundMessage]) -> None:
-        """Queue messages. What does not fit is confirmed as `full` in the loop's next round."""
+        """Queue messages.
+
+        What does not fit is confirmed as `full` in the loop's next round; everything as `down`
+        before `start` and after `stop`.
+        """
         deadline = asyncio.get_running_loop().time() + self._settings.publish_timeout_s
         refused: list[Pending] = []
+        error = "full" if self._sweeper is not None else "down"
         for message in messages:
             size = len(message.body) + headers_size(message.headers)
             entry = Pending(message=message, size=size, deadline=deadline)
             if (
-                len(self._queue) >= self._settings.publish_queue_max
+                self._sweeper is None
+                or len(self._queue) >= self._settings.publish_queue_max
                 or self._queue_bytes + size > self._settings.publish_queue_bytes_max
             ):
                 refused.append(entry)
@@ -137,7 +143,7 @@ class Publisher:
             self._wake.set()
         for entry in refused:
             # Not from within this call: the callback may publish again.
-            asyncio.get_running_loop().call_soon(partial(self._settle, entry, error="full"))
+            asyncio.get_running_loop().call_soon(partial(self._settle, entry, error=error))
 
     async def attach(self, link: Link) -> None:
         """Publish through this link from now on. Raises BusUnavailable."""

@@ -91,6 +91,10 @@ class Source(Struct, frozen=True, kw_only=True):
     """…and what stood there before."""
 
 
+def _to_nobody(_: InboundMessage) -> None:
+    """Where messages go that arrive while the bus is closed: they are given back."""
+
+
 class Puller:
     """The open pulls of one consumer on one link. `open` counts messages asked for, not come."""
 
@@ -204,18 +208,19 @@ class Pulls:
     async def close(self, link: Link) -> None:
         """Stop asking, send the acks that wait, give everything else back at once."""
         self._credit = 0
+        self._deliver = _to_nobody
         subscriptions = [p.subscription for p in self._pullers if p.subscription is not None]
-        self.detach()
         try:
-            # First, so that nothing that is given back is delivered to us again.
-            for subscription in subscriptions:
-                await link.unsubscribe(subscription)
-            await link.flush()
+            # First, so that nothing that is given back is delivered to us again. What is on the
+            # way still arrives and is given back, too; dropped, it would wait for its ack_wait.
+            await asyncio.gather(*(link.drain(subscription) for subscription in subscriptions))
+            self.detach()
             await self._send_acks(link)
-            for subject in self._in_flight:
+            for subject in list(self._in_flight):
                 await link.publish(subject, b"-NAK")
         except BusUnavailable as error:
             log.debug("bus_give_back_failed", error=str(error))
+        self.detach()
         self._in_flight.clear()
         self._in_flight_bytes = 0
 
