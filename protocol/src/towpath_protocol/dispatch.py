@@ -6,6 +6,7 @@ See PROTOCOL.md, "Dispatch" and "Cancellation". Every field of a dispatch is alw
 from msgspec import Raw, Struct, field
 
 from towpath_protocol.failures import Failure
+from towpath_protocol.ids import Count, WorkerId
 from towpath_protocol.priorities import Priority
 from towpath_protocol.raw import OptionalRaw
 from towpath_protocol.versions import current_version
@@ -69,9 +70,9 @@ class StepCancel(Struct, frozen=True, kw_only=True, tag_field="type", tag="step.
 class WorkerHeartbeat(Struct, frozen=True, kw_only=True):
     """Request on `P.heartbeat.<queue>`: who the worker is and which tokens it holds."""
 
-    worker_id: str
+    worker_id: WorkerId
     tasks: tuple[str, ...] = ()
-    slots: int = 0
+    slots: Count = 0
     sdk: str = ""
     tokens: tuple[str, ...] = ()
 

@@ -180,17 +180,19 @@ def get_context(headers: Mapping[str, str], bytes_max: int) -> bytes | None:
 
 
 def check_headers(headers: Mapping[str, str], limits: WireLimits) -> None:
-    """Refuse headers that are too large as a whole, or hold a value that is no printable ASCII.
+    """Refuse headers that are too large as a whole, or one of ours that is no printable ASCII.
 
+    Headers of others only count; what stands in them is none of our business.
     Raises ProtocolError (`too_large`, or `bad_header` naming the header).
     """
     size = len("NATS/1.0\r\n\r\n")
     for name, value in headers.items():
-        if not value.isascii() or not value.isprintable():
+        ours = name.lower().startswith("towpath-")
+        if ours and not (value.isascii() and value.isprintable()):
             raise ProtocolError(
                 ErrorCode.BAD_HEADER, "is not printable ASCII", field=name, fix="percent-encode it"
             )
-        size += len(name) + len(value) + len(": \r\n")
+        size += len(name) + len(value.encode("utf-8", "surrogatepass")) + len(": \r\n")
     if size > limits.headers_bytes_max:
         raise ProtocolError(
             ErrorCode.TOO_LARGE,

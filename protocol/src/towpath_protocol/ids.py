@@ -30,6 +30,14 @@ Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 RunIdText = Annotated[str, Meta(pattern=RUN_ID_PATTERN)]
 """Run id, as a field of a message."""
 
+WorkerId = Annotated[str, Meta(max_length=256)]
+"""Id of a worker, its own choice, as a field of a message."""
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""A number that grows, as a field of a message: it fits what any database calls bigint."""
+VersionNumber = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+"""Number of a workflow version, as a field of a message."""
+
 KEY_LENGTH_MAX: Final = 256
 
 _NAME: Final = re.compile(NAME_PATTERN)

@@ -13,8 +13,12 @@ from typing import Annotated, Final
 from msgspec import Meta, Raw, Struct, field
 
 from towpath_protocol.failures import DurationMs, Failure
+from towpath_protocol.ids import Count, WorkerId
 from towpath_protocol.raw import OptionalRaw, forget_null, null
 from towpath_protocol.versions import current_version
+
+EVENTS_MAX: Final = 100
+"""Events of one report."""
 
 
 class ReleaseReason(StrEnum):
@@ -41,6 +45,10 @@ class CustomEvent(Struct, frozen=True, kw_only=True):
     data: Raw = field(default_factory=null)
 
 
+CustomEvents = Annotated[tuple[CustomEvent, ...], Meta(max_length=EVENTS_MAX)]
+"""The events of one report."""
+
+
 class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of an attempt's log. `fields` is a JSON object."""
 
@@ -60,7 +68,7 @@ class StepStarted(
     run_id: str | None = None
     step: str | None = None
     token: str | None = None
-    worker_id: str | None = None
+    worker_id: WorkerId | None = None
     started_at: str | None = None
 
 
@@ -73,8 +81,8 @@ class StepHeartbeat(
     run_id: str | None = None
     step: str | None = None
     token: str | None = None
-    worker_id: str | None = None
-    n: int = 0
+    worker_id: WorkerId | None = None
+    n: Count = 0
     progress: OptionalRaw = None
 
 
@@ -87,11 +95,11 @@ class StepCompleted(
     run_id: str | None = None
     step: str | None = None
     token: str | None = None
-    worker_id: str | None = None
+    worker_id: WorkerId | None = None
     output: Raw = field(default_factory=null)
     metadata: OptionalRaw = None
     again: Again | None = None
-    events: tuple[CustomEvent, ...] = ()
+    events: CustomEvents = ()
     started_at: str | None = None
     finished_at: str | None = None
     logs: tuple[LogLine, ...] = ()
@@ -109,9 +117,9 @@ class StepFailed(
     run_id: str | None = None
     step: str | None = None
     token: str | None = None
-    worker_id: str | None = None
+    worker_id: WorkerId | None = None
     error: Failure
-    events: tuple[CustomEvent, ...] = ()
+    events: CustomEvents = ()
     started_at: str | None = None
     finished_at: str | None = None
     logs: tuple[LogLine, ...] = ()
@@ -127,7 +135,7 @@ class StepReleased(
     run_id: str | None = None
     step: str | None = None
     token: str | None = None
-    worker_id: str | None = None
+    worker_id: WorkerId | None = None
     reason: ReleaseReason
     after_ms: DurationMs | None = None
     progress: OptionalRaw = None

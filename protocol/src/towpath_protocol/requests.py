@@ -14,7 +14,7 @@ from msgspec import Meta, Raw, Struct, field
 from towpath_protocol import replies
 from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.failures import DurationMs
-from towpath_protocol.ids import Name, RunIdText, check_key
+from towpath_protocol.ids import Count, Name, RunIdText, VersionNumber, check_key
 from towpath_protocol.priorities import Priority
 from towpath_protocol.raw import OptionalRaw, forget_null, null
 from towpath_protocol.times import parse_instant
@@ -71,7 +71,7 @@ class GetWorkflow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """workflow.get; `version` None: the newest."""
 
     workflow: Name
-    version: Annotated[int, Meta(ge=1)] | None = None
+    version: VersionNumber | None = None
 
 
 class StartRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,7 +80,7 @@ class StartRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     workflow: Name
     input: Raw = field(default_factory=null)
     key: str | None = None
-    version: Annotated[int, Meta(ge=1)] | None = None
+    version: VersionNumber | None = None
     delay_ms: DurationMs | None = None
     at: str | None = None
     priority: Priority | None = None
@@ -146,7 +146,7 @@ class SignalWithStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     workflow: Name
     input: Raw = field(default_factory=null)
     key: str
-    version: Annotated[int, Meta(ge=1)] | None = None
+    version: VersionNumber | None = None
     delay_ms: DurationMs | None = None
     at: str | None = None
     priority: Priority | None = None
@@ -195,7 +195,7 @@ class GetOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     run_id: RunIdText
     step: Annotated[str, Meta(max_length=1_024)] | None = None
-    offset: Annotated[int, Meta(ge=0)] = 0
+    offset: Count = 0
 
 
 class GetResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -209,7 +209,7 @@ class ListRuns(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """run.list, newest first. `from` and `to` bound `created_at`, the latter exclusive."""
 
     workflow: Name | None = None
-    status: str | None = None
+    status: Annotated[str, Meta(max_length=64)] | None = None
     key: str | None = None
     tag: Tag | None = None
     from_: str | None = field(default=None, name="from")
@@ -230,7 +230,7 @@ class GetHistory(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """run.history: transitions with `seq` above `after_seq`, in order."""
 
     run_id: RunIdText
-    after_seq: Annotated[int, Meta(ge=0)] = 0
+    after_seq: Count = 0
     limit: PageLimit = 200
 
 
@@ -239,7 +239,7 @@ class GetLogs(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     run_id: RunIdText
     step: Annotated[str, Meta(max_length=1_024)] | None = None
-    after: Annotated[int, Meta(ge=0)] = 0
+    after: Count = 0
     limit: PageLimit = 100
 
 

@@ -98,6 +98,21 @@ def test_a_body_of_the_wrong_shape_is_malformed_and_names_the_field(
     assert (error.code, error.field) == (ErrorCode.MALFORMED, field)
 
 
+def test_no_number_or_text_outgrows_what_stores_it() -> None:
+    many = b'{"events":[%s]}' % b",".join([b'{"name":"a"}'] * 101)
+    assert refusal(many, "step-completed").field == "events"
+    long_id = b'{"worker_id":"%s"}' % (b"w" * 257)
+    assert refusal(long_id, "step-started").field == "worker_id"
+    assert refusal(b'{"n":9223372036854775808}', "step-heartbeat").field == "n"
+    for body, shape in (
+        (b'{"workflow":"a","version":2147483648}', StartRun),
+        (b'{"workflow":"a","version":0}', StartRun),
+    ):
+        with pytest.raises(ProtocolError) as refused:
+            decode(body, shape)
+        assert refused.value.field == "version"
+
+
 def test_no_duration_leads_beyond_the_calendar() -> None:
     body = b'{"again":{"after_ms":%d}}'
     assert decode_report(body % DURATION_MS_MAX, "step-completed")

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from towpath_protocol.catalogue import MESSAGES
-from towpath_protocol.codec import decode, encode, encode_messagepack, loads
+from towpath_protocol.codec import check_json, decode, encode, encode_messagepack, loads
 from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.reports import REPORT_TYPES
 
@@ -59,3 +61,28 @@ def test_a_report_of_a_later_version_is_refused_by_number(name: str) -> None:
     with pytest.raises(ProtocolError) as refused:
         decode(document, MESSAGES[name])
     assert (refused.value.code, refused.value.field) == (ErrorCode.UNSUPPORTED_VERSION, "v")
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_damaged_message_is_read_or_refused_and_nothing_else(
+    name: str, data: st.DataObject
+) -> None:
+    body = bytearray(golden(name))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(body) - 1))
+        body[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=4))
+        body = body or bytearray(b"{}")
+    outcome = read(bytes(body), MESSAGES[name])
+    if isinstance(outcome, ProtocolError):
+        assert outcome.message
+    else:
+        check_json(encode(outcome), bytes_max=1 << 20, depth_max=70)
+
+
+def read(body: bytes, shape: type[msgspec.Struct]) -> msgspec.Struct | ProtocolError:
+    try:
+        return decode(body, shape)
+    except ProtocolError as error:
+        return error
