@@ -93,7 +93,6 @@ def _positioned(node: Node, run: Evaluator) -> Evaluator:
 class _Builder:
     def __init__(self, matcher: Callable[[str], Matcher]) -> None:
         self._matcher = matcher
-        self._fallible: set[int] = set()
         self.slot_count = 0
         self._kinds: Final[dict[type[Node], Callable[..., Evaluator]]] = {
             Constant: self._constant,
@@ -124,7 +123,6 @@ class _Builder:
 
     def _local(self, node: Local, scope: Scope) -> Evaluator:
         slot = scope[node.name]
-        fallible = slot in self._fallible
 
         def read(frame: Frame) -> Value:
             value = frame.slots[slot]
@@ -133,8 +131,7 @@ class _Builder:
                 raise EvaluationError(value.reason, value.position)
             return value
 
-        # Both read the same slot; the check is left out where no error can be stored.
-        return read if fallible else lambda frame: frame.slots[slot]  # pyright: ignore[reportReturnType]
+        return read
 
     def _select(self, node: Select, scope: Scope) -> Evaluator:
         operand = self.build(node.operand, scope)
@@ -232,23 +229,20 @@ class _Builder:
 
         return _positioned(node, build_map)
 
-    def _slot(self, *, fallible: bool) -> int:
-        slot = self.slot_count
+    def _slot(self) -> int:
         self.slot_count += 1
-        if fallible:
-            self._fallible.add(slot)
-        return slot
+        return self.slot_count - 1
 
     def _fold(self, node: Comprehension, scope: Scope) -> Evaluator:
         shape = fold_shape(node)
         if shape is Shape.BIND:
             return self._bind(node, scope)
         items = self.build(node.range, scope)
-        variable = self._slot(fallible=False)
+        variable = self._slot()
         inner = {**scope, node.variable: variable}
         second: int | None = None
         if node.second_variable is not None:
-            second = self._slot(fallible=False)
+            second = self._slot()
             inner[node.second_variable] = second
         loop = Loop(items, variable, second, weight_of(node))
         if not isinstance(shape, Collect):
@@ -261,7 +255,7 @@ class _Builder:
 
     def _bind(self, node: Comprehension, scope: Scope) -> Evaluator:
         """`cel.bind`: an error of the bound value counts only where the value is used."""
-        slot = self._slot(fallible=True)
+        slot = self._slot()
         init = self.build(node.init, scope)
         result = self.build(node.result, {**scope, node.accumulator: slot})
 
@@ -274,7 +268,7 @@ class _Builder:
     def _generic(self, node: Comprehension, inner: dict[str, int], loop: Loop) -> Evaluator:
         """`all`, `exists`, `exists_one`: the accumulator may hold an error, which a later item
         can still absorb."""
-        slot = self._slot(fallible=True)
+        slot = self._slot()
         inner = {**inner, node.accumulator: slot}
         init = self.build(node.init, inner)
         condition = self.build(node.condition, inner)

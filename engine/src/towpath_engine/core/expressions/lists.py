@@ -90,7 +90,7 @@ def _distinct(frame: Frame, items: list[Value]) -> list[Value]:
             # Numbers are equal across types; a bool is equal to bools alone.
             kind = bool if isinstance(item, bool) else float if _is_number(item) else type(item)
             # NaN differs from itself, but a set would find the same object again.
-            if (kind, item) in seen and item == item:  # noqa: PLR0124
+            if (kind, item) in seen and item == item:  # noqa: PLR0124 - that is the test for NaN
                 continue
             seen.add((kind, item))
         elif any(equal(frame, item, other) for other in others):
