@@ -42,7 +42,7 @@ REGISTRY_HOSTS = re.compile(
     r"|--extra-index|index-url ?=|//[a-z0-9.-]*mirror[a-z0-9.-]*/",
     re.IGNORECASE,
 )
-MACHINE_PATHS = re.compile(r"(?<![\w.])/(work|root|home/[a-z]+|Users/[A-Za-z]+)/(?![*<])")
+MACHINE_PATHS = re.compile(r"(?<![\w.}])/(work|root|home/[a-z]+|Users/[A-Za-z]+)/(?![*<])")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # Only these may give up on types: they wrap libraries that have none.
 UNTYPED_PLACES = re.compile(
