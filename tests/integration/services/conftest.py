@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.engines import engine_settings, running
 from tests.support.jetstream import jetstream_url, own_jetstream, prefix
-from tests.support.wire_client import WireClient, connected
 from tests.support.postgres import fresh_schema, postgres_url
+from tests.support.wire_client import WireClient, connected
 from towpath_engine.services.engine import Engine
 from towpath_engine.settings import Settings
 from towpath_engine.store.migrate import migrate

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import structlog
+from msgspec import Struct
 
 from towpath_engine.bus.interface import InboundMessage
 from towpath_engine.core.events import AttemptLost, DispatchDelivered, DispatchVanished, Event
@@ -25,6 +26,17 @@ log = structlog.get_logger(__name__)
 
 _HINTS_MAX = 200_000
 _OBSERVE_AFTER = timedelta(seconds=1)
+_ADVISORY_DELIVERIES_MAX = 3
+
+
+class _Hint(Struct, frozen=True, kw_only=True):
+    """Where the stream keeps a dispatch: good until the stream loses its data."""
+
+    token: str
+    run_id: str
+    consumer: str
+    seq: int
+    stored_at: datetime
 
 
 class DispatchWatch:
@@ -47,7 +59,9 @@ class DispatchWatch:
         self._audit_after = timedelta(seconds=audit_after_seconds)
         self._page = page
         self._audit_page = audit_page
-        self._hints: dict[str, tuple[str, str, int, datetime]] = {}
+        self._hints: dict[str, _Hint] = {}
+        self._token_of_seq: dict[int, str] = {}
+        self._unobserved: dict[str, None] = {}
         self._cursor: tuple[str, str] | None = None
         self._suspects: dict[str, tuple[OpenDispatch, datetime]] = {}
 
@@ -59,34 +73,53 @@ class DispatchWatch:
             return  # the audit finds the sequence again
         parts = subjects.parse_dispatch(subject, self._shell.prefix)
         consumer = subjects.queue_consumer(parts.queue, parts.level)
-        self._hints[token] = (parts.run_id, consumer, seq, self._shell.clock.now())
+        self._hints[token] = _Hint(
+            token=token,
+            run_id=parts.run_id,
+            consumer=consumer,
+            seq=seq,
+            stored_at=self._shell.clock.now(),
+        )
+        self._token_of_seq[seq] = token
+        self._unobserved[token] = None
 
     def forget(self, token: str) -> None:
-        """The token is dead, or its clock runs: there is nothing to observe any more."""
-        self._hints.pop(token, None)
+        """The token is dead: there is nothing to observe any more."""
+        hint = self._hints.pop(token, None)
+        self._unobserved.pop(token, None)
+        if hint is not None:
+            self._token_of_seq.pop(hint.seq, None)
 
     async def observe(self) -> int:
         """Ask once about every consumer with open hints; returns how many clocks were started."""
         # Young ones are left alone: most attempts are over before anybody has to ask.
         before = self._shell.clock.now() - _OBSERVE_AFTER
-        old = [(token, *hint[:3]) for token, hint in self._hints.items() if hint[3] <= before]
-        consumers = {consumer for _, _, consumer, _ in old}
+        old: list[_Hint] = []
+        for token in self._unobserved:  # in the order in which they were stored
+            hint = self._hints[token]
+            if hint.stored_at > before or len(old) >= self._page:
+                break
+            old.append(hint)
         delivered: dict[str, int] = {}
-        for consumer in sorted(consumers):
+        for consumer in sorted({hint.consumer for hint in old}):
             state = await self._shell.bus.consumer_state(self._stream, consumer)
             if state is not None:
                 delivered[consumer] = state.delivered_seq
         started = 0
-        for token, run_id, consumer, seq in old:
-            if delivered.get(consumer, 0) >= seq and started < self._page:
-                del self._hints[token]
-                started += 1
-                event = DispatchDelivered(
-                    seed=self._shell.identity.new_seed(),
-                    cause=Cause(type="delivered", token=token),
-                    token=token,
-                )
-                self._send(run_id, event, ignore_outcome)
+        for hint in old:
+            self._unobserved.pop(hint.token, None)
+            if hint.token not in self._hints:
+                continue
+            if delivered.get(hint.consumer, 0) < hint.seq:
+                self._unobserved[hint.token] = None  # again, behind the others
+                continue
+            started += 1
+            event = DispatchDelivered(
+                seed=self._shell.identity.new_seed(),
+                cause=Cause(type="delivered", token=hint.token),
+                token=hint.token,
+            )
+            self._send(hint.run_id, event, ignore_outcome)
         return started
 
     # -- a stream that lost its data ---------------------------------------------------------------
@@ -102,7 +135,7 @@ class DispatchWatch:
         )
         again = 0
         if lost:
-            self._hints.clear()
+            self._forget_all()
             log.warning("stream_lost_data", stream=self._stream)
             self._shell.metrics.streams_reset.labels(stream=self._stream).inc()
             again = await self._redispatch_all()
@@ -188,36 +221,49 @@ class DispatchWatch:
 
         Acknowledges the advisory when there is nothing (more) to do. Raises BusUnavailable.
         """
-        seq = _advisory_seq(message.body)
-        found = None
-        if seq is not None:
-            found = await self._shell.bus.find_message(self._stream, seq=seq)
-        if found is None:
-            self._shell.bus.acknowledge([message])
+        place = await self._place_of(message)
+        if place is None:
+            # Somebody else may know: a terminated message is gone from the stream, and only the
+            # engine that published it remembers its sequence. The audit finds what nobody knows.
+            give_up = message.deliveries >= _ADVISORY_DELIVERIES_MAX
+            (self._shell.bus.acknowledge if give_up else self._shell.bus.forget)([message])
             return
-        parts = subjects.parse_dispatch(found.subject, self._shell.prefix)
 
         def settle(outcome: Outcome) -> None:
             del outcome
             self._shell.bus.acknowledge([message])
-            self._purge(found.subject)
+            self._purge(subjects.dispatch_subject(self._shell.prefix, place))
 
         kind = "terminated" if "MSG_TERMINATED" in message.subject else "deliveries exhausted"
         event = AttemptLost(
             seed=self._shell.identity.new_seed(),
-            cause=Cause(type="lost", token=parts.token, reason=kind),
-            token=parts.token,
+            cause=Cause(type="lost", token=place.token, reason=kind),
+            token=place.token,
             reason=kind,
         )
-        self._send(parts.run_id, event, settle)
+        self._send(place.run_id, event, settle)
+
+    async def _place_of(self, message: InboundMessage) -> subjects.DispatchSubject | None:
+        """Which dispatch an advisory is about; None when neither stream nor memory knows."""
+        try:
+            seq = codec.decode(message.body, DeliveryAdvisory).stream_seq
+        except ProtocolError:
+            return None
+        found = await self._shell.bus.find_message(self._stream, seq=seq)
+        if found is not None:
+            return subjects.parse_dispatch(found.subject, self._shell.prefix)
+        hint = self._hints.get(self._token_of_seq.get(seq, ""))
+        if hint is None:
+            return None
+        queue, _, level = hint.consumer.rpartition("_p")
+        return subjects.DispatchSubject(
+            queue=queue, level=int(level), run_id=hint.run_id, token=hint.token
+        )
+
+    def _forget_all(self) -> None:
+        self._hints.clear()
+        self._token_of_seq.clear()
+        self._unobserved.clear()
 
     def _send(self, run_id: str, event: Event, settle: Callable[[Outcome], None]) -> None:
         self._shell.submit(Work(settle=settle, run_id=run_id, event=event))
-
-
-def _advisory_seq(body: bytes) -> int | None:
-    """The stored dispatch an advisory is about; None for a body that is no advisory."""
-    try:
-        return codec.decode(body, DeliveryAdvisory).stream_seq
-    except ProtocolError:
-        return None
