@@ -17,7 +17,7 @@ from towpath_protocol.reports import CustomEvent
 from towpath_protocol.times import parse_instant
 from towpath_worker.logs import AttemptLog, AttemptLogger
 from towpath_worker.options import WorkerOptions
-from towpath_worker.values import InvalidValueError, Json, from_json, to_json
+from towpath_worker.values import InvalidValueError, Json, JsonLike, from_json, to_json
 
 EVENTS_MAX = 100
 EVENT_BYTES_MAX = 1_024
@@ -90,7 +90,7 @@ class Context:
         self._on_heartbeat = on_heartbeat
         self._lock = threading.Lock()
         self._progress: bytes | None = None
-        self._patch: dict[str, Json] = {}
+        self._patch: dict[str, JsonLike] = {}
         self._events: list[CustomEvent] = []
         self._log = AttemptLog(options.logs_bytes_max)
         self.run_id: str = dispatch.run_id
@@ -144,7 +144,7 @@ class Context:
         raw = self._dispatch.last_progress
         return None if raw is None else from_json(bytes(raw))
 
-    def heartbeat(self, progress: Json = None) -> None:
+    def heartbeat(self, progress: JsonLike = None) -> None:
         """Renew the lease of a step that has a heartbeat timeout, and remember `progress`.
 
         Call it as often as you like; heartbeats go out at a sensible rate, always with the newest
@@ -154,7 +154,7 @@ class Context:
             self.progress(progress)
         self._loop.call_soon_threadsafe(self._on_heartbeat)
 
-    def progress(self, value: Json) -> None:
+    def progress(self, value: JsonLike) -> None:
         """Remember how far this attempt is, without renewing its lease.
 
         It goes out with the next heartbeat, or when the attempt is given back. Raises
@@ -164,7 +164,7 @@ class Context:
         with self._lock:
             self._progress = text
 
-    def set_metadata(self, patch: Mapping[str, Json]) -> None:
+    def set_metadata(self, patch: Mapping[str, JsonLike]) -> None:
         """Merge `patch` (RFC 7396: null removes) into the run's metadata when the step completes.
 
         Several patches of one attempt add up. Raises InvalidValueError when the sum is no JSON
@@ -175,7 +175,7 @@ class Context:
             to_json(merged, bytes_max=self._options.metadata_bytes_max, field="metadata")
             self._patch = merged
 
-    def emit(self, name: str, data: Json = None) -> None:
+    def emit(self, name: str, data: JsonLike = None) -> None:
         """Announce an event `custom` with this attempt's report, should it be accepted.
 
         Raises InvalidValueError when there are more than 100, the name is not 1 to 128 characters
@@ -218,12 +218,14 @@ def _object(raw: Raw) -> Mapping[str, Json]:
     return MappingProxyType(value if isinstance(value, dict) else {})
 
 
-def _merge_patches(first: Mapping[str, Json], second: Mapping[str, Json]) -> dict[str, Json]:
+def _merge_patches(
+    first: Mapping[str, JsonLike], second: Mapping[str, JsonLike]
+) -> dict[str, JsonLike]:
     """The patch that does what both do, one after the other; nulls stay, they remove."""
     merged = dict(first)
     for name, value in second.items():
         old = merged.get(name)
-        if isinstance(value, dict) and isinstance(old, dict):
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
             merged[name] = _merge_patches(old, value)
         else:
             merged[name] = value

@@ -10,7 +10,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from towpath_protocol.reports import ReleaseReason
-from towpath_worker.values import Json
+from towpath_worker.values import JsonLike
 
 
 class Again(Struct, frozen=True):
@@ -45,7 +45,7 @@ class TerminalError(Exception):
         message: str = "",
         *,
         type: str | None = None,  # noqa: A002 -- the word of the wire
-        details: Json = None,
+        details: JsonLike = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -66,7 +66,7 @@ class RetryAfter(Exception):  # noqa: N818 -- reads as what it asks for
         message: str = "",
         *,
         type: str | None = None,  # noqa: A002 -- the word of the wire
-        details: Json = None,
+        details: JsonLike = None,
     ) -> None:
         super().__init__(message)
         self.retry_after_ms = _milliseconds(seconds)

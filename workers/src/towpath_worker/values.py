@@ -4,13 +4,18 @@ Laws: what came in goes to the task with its exact value (integers of any size, 
 what a task returns is refused, with a reason, when JSON could not carry it unchanged.
 """
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from towpath_protocol.codec import JsonValue, dumps, loads
 from towpath_protocol.errors import ProtocolError
 
 Json = JsonValue
-"""Any JSON value."""
+"""Any JSON value, as it is read."""
+
+JsonLike = None | bool | int | float | str | Sequence["JsonLike"] | Mapping[str, "JsonLike"]
+"""Any JSON value, as it may be given: read-only containers, so that `list[str]` is one, too."""
 
 
 class InvalidValueError(Exception):

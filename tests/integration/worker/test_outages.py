@@ -1,0 +1,139 @@
+"""NATS away, killed, wiped, refusing: a worker goes on as if nothing had happened."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.integration.worker.conftest import Serving, connect, worker_of
+from tests.support.deadline import eventually
+from tests.support.engine_side import EngineSide
+from tests.support.jetstream import JetStreamServer
+from towpath_protocol.subjects import permissions
+from towpath_worker import ConnectionOptions, Worker
+
+
+@pytest.fixture
+async def own_engine(own_jetstream: JetStreamServer, prefix: str) -> AsyncIterator[EngineSide]:
+    client = await connect(own_jetstream.url)
+    side = EngineSide(client, prefix)
+    await side.create_streams()
+    await side.create_consumers("inventory")
+    await side.listen()
+    try:
+        yield side
+    finally:
+        await side.client.close()
+
+
+async def test_a_worker_starts_before_nats_does(
+    own_jetstream: JetStreamServer, prefix: str, serving: Serving
+) -> None:
+    own_jetstream.stop()
+    worker = Worker("inventory", nats_url=own_jetstream.url, prefix=prefix)
+    worker.task("quick")(lambda: "quick")
+    async with serving(worker):
+        own_jetstream.start()
+        engine = EngineSide(await connect(own_jetstream.url), prefix)
+        engine.creates_consumers = True
+        await engine.create_streams()
+        await engine.listen()
+        report = await engine.end_of(await engine.dispatch("quick"))
+        await engine.client.close()
+    assert report.kind == "step-completed"
+
+
+async def test_an_attempt_outlives_a_killed_server(
+    own_jetstream: JetStreamServer, own_engine: EngineSide, serving: Serving
+) -> None:
+    worker = worker_of(own_engine, own_jetstream.url, report_ack_timeout_seconds=1.0)
+    go = asyncio.Event()
+    calls: list[int] = []
+
+    @worker.task("hold")
+    async def hold(number: int) -> int:
+        calls.append(number)
+        await go.wait()
+        return number
+
+    async with serving(worker):
+        token = await own_engine.dispatch("hold", 1)
+        await eventually(lambda: calls == [1], "it runs")
+        own_jetstream.kill()
+        go.set()  # it ends while nobody can hear of it
+        await eventually(lambda: not own_engine.client.is_connected, "the server is gone")
+        own_jetstream.start()
+        assert (await own_engine.end_of(token)).body["output"] == 1
+        await own_engine.end_of(await own_engine.dispatch("hold", 2))
+        await own_engine.all_acknowledged()
+    assert calls == [1, 2]
+
+
+async def test_a_worker_goes_on_after_the_store_was_wiped(
+    own_jetstream: JetStreamServer, own_engine: EngineSide, serving: Serving
+) -> None:
+    worker = worker_of(own_engine, own_jetstream.url)
+    worker.task("quick")(lambda: "quick")
+    async with serving(worker):
+        await own_engine.end_of(await own_engine.dispatch("quick"))
+        own_jetstream.wipe()
+        own_engine.creates_consumers = True
+        asked = len(own_engine.presences)
+        await eventually(lambda: len(own_engine.presences) > asked + 1, "consumers are back")
+        report = await own_engine.end_of(await own_engine.dispatch("quick"))
+    assert report.kind == "step-completed"
+
+
+async def test_a_client_that_closed_for_good_is_replaced(
+    own_jetstream: JetStreamServer, own_engine: EngineSide, serving: Serving
+) -> None:
+    worker = worker_of(own_engine, own_jetstream.url)
+    worker.task("quick")(lambda: "quick")
+    async with serving(worker):
+        await own_engine.end_of(await own_engine.dispatch("quick"))
+        # Nobody may log in any more: the server closes what is open, and clients give up.
+        own_jetstream.reconfigure('authorization { user: "nobody", password: "else" }')
+        await eventually(lambda: own_engine.client.is_closed, "plain clients gave up")
+        own_jetstream.reconfigure("")
+        again = EngineSide(await connect(own_jetstream.url), own_engine.prefix)
+        await again.listen()
+        report = await again.end_of(await again.dispatch("quick"))
+        await again.client.close()
+    assert report.kind == "step-completed"
+
+
+async def test_a_pool_needs_no_more_rights_than_the_protocol_lists(
+    own_jetstream: JetStreamServer, own_engine: EngineSide, serving: Serving
+) -> None:
+    rights = permissions(own_engine.prefix, "inventory")
+    allow = {
+        side: "[" + ", ".join(f'"{subject}"' for subject in subjects) + "]"
+        for side, subjects in (("publish", rights.publish), ("subscribe", rights.subscribe))
+    }
+    own_jetstream.reconfigure(
+        f"""authorization {{ users: [
+          {{ user: engine, password: e }},
+          {{ user: pool, password: p, permissions: {{
+             publish: {{ allow: {allow["publish"]} }}, subscribe: {{ allow: {allow["subscribe"]} }}
+          }} }} ] }}"""
+    )
+    await eventually(lambda: own_engine.client.is_closed, "anonymous clients are out")
+    engine = EngineSide(
+        await connect(own_jetstream.url.replace("//", "//engine:e@")), own_engine.prefix
+    )
+    await engine.listen()
+    connection = ConnectionOptions(
+        nats_url=own_jetstream.url,
+        prefix=engine.prefix,
+        user="pool",
+        password="p",
+        inbox_prefix="_INBOX_inventory",
+    )
+    worker = Worker("inventory", connection=connection)
+    worker.task("quick")(lambda: "quick")
+    async with serving(worker):
+        report = await engine.end_of(await engine.dispatch("quick"))
+        await engine.all_acknowledged()
+    await engine.client.close()
+    assert report.kind == "step-completed"
+    assert "Violation" not in own_jetstream.log.replace("Authorization Violation", "")

@@ -1,0 +1,70 @@
+"""What the worker SDK's types must accept: pyright finds nothing here."""
+
+import dataclasses
+from datetime import timedelta
+from typing import assert_type
+
+from msgspec import Struct
+
+from towpath_worker import Again, Client, Context, Json, RunHandle, TerminalError, Worker
+from towpath_worker.workflow import choice, pass_, retry, sleep, task, wait, workflow
+
+worker = Worker("inventory", slots=4)
+
+
+class Reserve(Struct):
+    sku: str
+
+
+@dataclasses.dataclass
+class Reserved:
+    sku: str
+
+
+@worker.task("a")
+async def with_both(order: Reserve, ctx: Context) -> Reserved | Again:
+    return Again(after=timedelta(seconds=1)) if ctx.attempt == 1 else Reserved(order.sku)
+
+
+@worker.task("b")
+def plain(order: dict[str, int]) -> int:
+    return order["n"]
+
+
+@worker.task("c")
+async def only_context(ctx: Context) -> None:
+    ctx.heartbeat({"n": [1, None, {"x": 1.0}]})
+    names: list[str] = ["a"]
+    ctx.heartbeat(names)
+    ctx.set_metadata({"names": names})
+    if not names:
+        raise TerminalError("no names", details={"names": names})
+
+
+@worker.task("d")
+def nothing() -> str:
+    return "x"
+
+
+# A decorated function keeps its own type.
+assert_type(plain({"n": 1}), int)
+
+
+async def start() -> None:
+    async with Client() as client:
+        handle = await client.start("order", Reserve("A"), key="k", priority="high")
+        assert_type(handle, RunHandle)
+        assert_type(await handle.result(timeout=60), Json)
+        assert_type(await handle.result(output_type=Reserved), Reserved)
+        await client.deploy(
+            workflow(
+                "order",
+                steps=[
+                    task("a", task="a", retry=retry(max_attempts=3), when="input.x", limit=2),
+                    wait("b", signal="s", timeout=timedelta(hours=1)),
+                    choice("c", [("true", "d")]),
+                    sleep("d", "1s"),
+                    pass_("e", {"x": [1, "${ input.y }"]}, end=True),
+                ],
+            )
+        )

@@ -1,0 +1,42 @@
+"""The kit for people who test their tasks."""
+
+import pytest
+
+from towpath_worker import Context, TerminalError, Worker
+from towpath_worker.testing import run_task
+
+worker = Worker("inventory")
+
+
+@worker.task("reserve")
+async def reserve(order: dict[str, int], ctx: Context) -> dict[str, object]:
+    ctx.heartbeat({"seen": ctx.attempt})
+    ctx.set_metadata({"reserved": True})
+    ctx.logger.info("attempt %d", ctx.attempt)
+    return {"quantity": order["quantity"], "tenant": ctx.context["tenant"]}
+
+
+@worker.task("refuse")
+def refuse(ctx: Context) -> None:
+    ctx.heartbeat()
+    raise TerminalError("no", type="Refused", details=[1])
+
+
+async def test_a_task_runs_as_the_engine_would_run_it() -> None:
+    outcome = await run_task(worker, "reserve", {"quantity": 2}, attempt=3, context={"tenant": "t"})
+    assert outcome.completed
+    assert outcome.output == {"quantity": 2, "tenant": "t"}
+    assert (outcome.metadata, outcome.progress) == ({"reserved": True}, {"seen": 3})
+    assert (outcome.heartbeats, list(outcome.logs)) == (1, ["attempt 3"])
+
+
+async def test_a_failure_is_an_outcome_too() -> None:
+    outcome = await run_task(worker, "refuse")
+    assert not outcome.completed
+    assert (outcome.error_type, outcome.retryable, outcome.details) == ("Refused", False, [1])
+    assert outcome.heartbeats == 1
+
+
+async def test_a_task_that_is_not_there_is_a_lookup_error() -> None:
+    with pytest.raises(LookupError, match="nowhere"):
+        await run_task(worker, "nowhere")
