@@ -13,6 +13,7 @@ from nats.errors import Error as NatsError
 
 REPLY_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.5
+PASSING_CODES: Final = frozenset({"overloaded", "unavailable"})
 T = TypeVar("T")
 
 
@@ -88,7 +89,7 @@ class PlainApi:
                 if time.monotonic() > deadline:
                     raise AwayError(f"no answer to {verb} in {self._patience:g} s") from error
             except RefusedError as refused:
-                if refused.code not in {"overloaded", "internal"} or time.monotonic() > deadline:
+                if refused.code not in PASSING_CODES or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(PAUSE_SECONDS)
 

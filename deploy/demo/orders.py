@@ -3,7 +3,7 @@
 The format is described in deploy/demo/README.md. This module imports nothing of Towpath.
 """
 
-import zlib
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -38,8 +38,8 @@ class Order(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def spread(self) -> str:
-        """A subject token that is the same for the same order, for start and signal messages."""
-        return f"{zlib.crc32(self.order_id.encode()):08x}"
+        """The spreading token of the order's key, as PROTOCOL.md (5) says."""
+        return hashlib.sha256(self.order_id.encode()).hexdigest()[:32]
 
 
 class OrdersError(Exception):

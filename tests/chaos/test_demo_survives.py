@@ -92,10 +92,12 @@ async def test_a_killed_postgres_changes_nothing(demo: DemoProcess) -> None:
     demo.wait_settled(IN_THE_MIDDLE)
     await wait_unacked(demo, "IN", "")
     server = demo.kill_server_and_keep_it_away("postgres")
-    await wait_unacked(demo, "IN", "")
+    await wait_unacked(demo, "IN", "", field="num_redelivered")
     demo.let_servers_return("postgres", server)
 
-    await check_the_same_table(demo)
+    result = await check_the_same_table(demo)
+
+    assert redelivered(result) > 0
 
 
 async def test_deleting_all_of_jetstreams_data_changes_nothing(demo: DemoProcess) -> None:

@@ -115,8 +115,13 @@ class DemoProcess(RealProcess):
         return WireClient(client, self.ready["prefix"])
 
 
-async def wait_unacked(demo: DemoProcess, stream: str, consumers: str) -> None:
-    """Until deliveries of the consumers whose names begin so are out and not acked."""
+async def wait_unacked(
+    demo: DemoProcess, stream: str, consumers: str, *, field: str = "num_ack_pending"
+) -> None:
+    """Until deliveries of the consumers whose names begin so are out and not acked.
+
+    `field` "num_redelivered": until some of them are out for the second time.
+    """
     wire = await demo.connect()
     name = f"{wire.prefix.upper()}_{stream}"
 

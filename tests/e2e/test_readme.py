@@ -1,0 +1,76 @@
+"""The README's programs do what it says: its code blocks are written to files and run."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import DevProcess, RealProcess, towpath
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+FILES = re.compile(r"^```\w+ file=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, content in FILES.findall(README.read_text(encoding="utf-8")):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def where(dev: DevProcess) -> dict[str, str]:
+    return {"TOWPATH_NATS_URL": dev.ready["nats_url"], "TOWPATH_PREFIX": dev.ready["prefix"]}
+
+
+@pytest.fixture
+def worker(folder: Path, where: dict[str, str]) -> Iterator[RealProcess]:
+    command = [sys.executable, "-m", "towpath_engine", "worker", "shop:worker"]
+    process = RealProcess(command, environment=where, working_dir=folder)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def test_the_quickstart_runs_as_it_is_written(
+    folder: Path, where: dict[str, str], worker: RealProcess
+) -> None:
+    deployed = towpath("deploy", "order.yaml", environment=where, working_dir=folder)
+    assert deployed.returncode == 0, deployed.stderr
+    order = '{"sku": "lamp", "total": 1500}'
+    started = towpath(
+        "start", "shop-order", "--key", "o-1", "--input", order, "--json", environment=where
+    )
+    assert started.returncode == 0, started.stderr
+    run_id = re.findall(r'"run_id": ?"([^"]+)"', started.stdout)[0]
+    payload = ("--payload", '{"by": "ann"}')
+    signalled = towpath("signal", "shop-order/o-1", "approved", *payload, environment=where)
+    assert signalled.returncode == 0, signalled.stderr
+
+    result = towpath("result", run_id, environment=where)
+
+    assert result.returncode == 0, result.stderr
+    assert "parcel for" in result.stdout
+    assert worker.running()
+
+
+def test_the_client_program_prints_the_output(
+    folder: Path, where: dict[str, str], worker: RealProcess
+) -> None:
+    assert towpath("deploy", "order.yaml", environment=where, working_dir=folder).returncode == 0
+    program = RealProcess([sys.executable, "client.py"], environment=where, working_dir=folder)
+    try:
+        assert program.wait() == 0, program.errors()
+        assert program.output().startswith("parcel for")
+    finally:
+        program.close()
+
+
+def test_the_programs_are_as_short_as_promised() -> None:
+    files = dict(FILES.findall(README.read_text(encoding="utf-8")))
+    assert set(files) == {"shop.py", "order.yaml", "client.py"}
+    lines = {name: len([one for one in text.splitlines() if one]) for name, text in files.items()}
+    assert max(lines.values()) <= 20, lines
