@@ -133,12 +133,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     releases_in_a_row_max: Count = 100
 
     # -- Limits of an expression
-    expression_length_max: Count = 4_096
     expression_length_total_max: Count = 64 * KIB
+    expression_source_length_max: Count = 4_096
     expression_nodes_max: Count = 500
     expression_depth_max: Annotated[int, Meta(ge=1, le=32)] = 32
-    expression_condition_fuel_max: Count = 20_000
-    expression_template_fuel_max: Count = 100_000
+    expression_fold_depth_max: Count = 2
+    expression_fold_count_max: Count = 8
+    expression_condition_fuel: Count = 20_000
+    expression_template_fuel: Count = 100_000
+    expression_list_length_max: Count = 10_000
     expression_result_bytes_max: Size = 256 * KIB
 
     # -- The process
@@ -217,12 +220,15 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "transitions_per_run_max": ("transitions", "transitions of one run"),
     "signals_kept_max": ("signals", "signals a run keeps for later waits"),
     "releases_in_a_row_max": ("releases", "releases in a row before the attempt fails as NotRun"),
-    "expression_length_max": ("code points", "source of one expression"),
     "expression_length_total_max": ("code points", "all expressions of a definition"),
-    "expression_nodes_max": ("nodes", "syntax tree of an expression"),
+    "expression_source_length_max": ("code points", "one expression"),
+    "expression_nodes_max": ("nodes", "syntax tree of an expression, macros expanded"),
     "expression_depth_max": ("levels", "nesting of an expression"),
-    "expression_condition_fuel_max": ("units", "work of one evaluation of a condition"),
-    "expression_template_fuel_max": ("units", "work of one evaluation of a template"),
+    "expression_fold_depth_max": ("levels", "nesting of map, filter, all, exists"),
+    "expression_fold_count_max": ("macros", "map, filter, all, exists of one expression"),
+    "expression_condition_fuel": ("units", "work of one condition, about a microsecond each"),
+    "expression_template_fuel": ("units", "work of one template, about a microsecond each"),
+    "expression_list_length_max": ("items", "any list that an expression builds"),
     "expression_result_bytes_max": ("bytes", "result of an expression"),
     "api_concurrency": ("requests", "API requests handled at once; beyond it 429"),
     "http_host": ("", "address of /livez, /readyz and /metrics"),
