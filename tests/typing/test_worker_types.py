@@ -11,10 +11,6 @@ MARK = re.compile(r"# error: (\w+)$")
 
 # Rules about unused results and annotations say nothing about the SDK.
 STYLE_RULES = {"reportUntypedFunctionDecorator", "reportUnknownVariableType"}
-    "reportUntypedFunctionDecorator",
-    "reportUnknownMemberType",
-    "reportUnknownVariableType",
-}
 
 
 def found(name: str, folder: Path) -> list[tuple[int, str]]:
