@@ -60,12 +60,15 @@ class JetStreamServer:
         binary: Path | None = None,
         jetstream: bool = True,
         config: str = "",
+        greets: bool = True,
     ) -> None:
         self.folder = folder
         self.port = free_port()
         self._binary = binary or server_binary()
         self._jetstream = jetstream
         self._config = config
+        # A server that wants TLS first says nothing to a plain connection.
+        self._greets = greets
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -149,6 +152,8 @@ class JetStreamServer:
                 break
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
+                    if not self._greets:
+                        return
                     probe.settimeout(1)
                     if probe.recv(5) == b"INFO ":
                         return

@@ -150,3 +150,53 @@ async def test_a_rotated_password_ends_the_client_and_the_bus_comes_back(tmp_pat
             assert confirmation.ok
     finally:
         server.kill()
+
+
+TLS = Path(__file__).parents[2] / "support" / "tls"
+
+
+def tls_server(folder: Path, *, handshake_first: bool) -> JetStreamServer:
+    # The key guards nothing but this test; its authority's key was thrown away.
+    first = ", handshake_first: true" if handshake_first else ""
+    config = f'tls {{ cert_file: "{TLS}/server.pem", key_file: "{TLS}/server-key.pem"{first} }}'
+    return JetStreamServer(folder, config=config, greets=not handshake_first).start()
+
+
+@pytest.mark.parametrize("handshake_first", [False, True])
+async def test_the_bus_speaks_tls_with_an_authority_of_its_own(
+    tmp_path: Path, handshake_first: bool
+) -> None:
+    server = tls_server(tmp_path / "nats", handshake_first=handshake_first)
+    try:
+        async with running_bus(
+            server.url.replace("nats:", "tls:"),
+            unique_prefix(),
+            tls_ca_file=str(TLS / "ca.pem"),
+            tls_handshake_first=handshake_first,
+        ) as under_test:
+            await under_test.publish(under_test.signal(b"1"))
+            await eventually(lambda: len(under_test.messages) == 1, "it is delivered")
+            resets = under_test.resets
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+            await eventually(lambda: under_test.resets > resets, "connected again")
+    finally:
+        server.kill()
+
+
+async def test_a_server_of_an_unknown_authority_is_not_trusted(tmp_path: Path) -> None:
+    server = tls_server(tmp_path / "nats", handshake_first=False)
+    settings = bus_settings(
+        server.url.replace("nats:", "tls:"), unique_prefix(), start_timeout_s=10.0
+    )
+    try:
+        with pytest.raises(BusUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            await BusUnderTest(settings).bus.start()
+    finally:
+        server.kill()
+
+
+async def test_unreadable_tls_files_are_refused(jetstream_url: str, prefix: str) -> None:
+    settings = bus_settings(jetstream_url, prefix, tls_ca_file="/nowhere/ca.pem")
+    with pytest.raises(BusRefused, match="The TLS files for NATS can't be used"):
+        await BusUnderTest(settings).bus.start()

@@ -11,6 +11,7 @@ class BusSettings(Struct, frozen=True, kw_only=True):
     """Settings of the bus. Sizes are bytes, times seconds, unless the name says otherwise."""
 
     urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    """Every server of a cluster: addresses that servers announce are not kept."""
     prefix: str = "towpath"
     name: str = "towpath-engine"
     """Shown by the server's monitoring as the connection's name."""
