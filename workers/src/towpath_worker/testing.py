@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from towpath_protocol.dispatch import StepDispatch
 from towpath_protocol.failures import Failure
 from towpath_worker.clock import wall_text
-from towpath_worker.context import Context
+from towpath_worker.context import Context, ContextNotes
 from towpath_worker.execution import Execution
-from towpath_worker.outcomes import Again, Completed, Failed
+from towpath_worker.outcomes import Again, Completed, Failed, Outcome
 from towpath_worker.threads import TaskThreads
 from towpath_worker.values import Json, from_json, to_json
 from towpath_worker.worker import Worker
@@ -63,48 +63,50 @@ async def run_task(  # noqa: PLR0913 -- the facts of a dispatch, by keyword
     task = worker.registry.get(name)
     if task is None:
         raise LookupError(f"the worker has no task {name!r}; it has {worker.registry.names}")
-    options = worker.options
     run_id = str(uuid.uuid4())
     dispatch = StepDispatch(
         run_id=run_id,
         workflow="test",
         version=1,
-        key=key,
         step="step",
-        task=name,
         queue=worker.queue,
         token="test-token",  # noqa: S106 -- a fencing token
-        attempt=attempt,
-        max_attempts=max_attempts,
-        iteration=iteration,
-        input=_raw(input),
-        context=_raw(context or {}),
-        metadata=_raw(metadata or {}),
         idempotency_key=f"{run_id}/step/{iteration}",
         dispatched_at=wall_text(),
         attempt_timeout_ms=300_000,
+        reply="test.in",
+        task=name,
+        attempt=attempt,
+        max_attempts=max_attempts,
+        iteration=iteration,
+        key=key,
+        input=_raw(input),
+        context=_raw(context or {}),
+        metadata=_raw(metadata or {}),
         last_error=last_error,
         last_progress=_raw(last_progress),
-        reply="test.in",
     )
     heartbeats: list[None] = []
     ctx = Context(
         dispatch,
-        options=options,
+        options=worker.options,
         loop=asyncio.get_running_loop(),
         on_heartbeat=lambda: heartbeats.append(None),
     )
     threads = TaskThreads()
     try:
-        outcome = await Execution(threads, options).run(task, ctx, bytes(dispatch.input))
+        outcome = await Execution(threads, worker.options).run(task, ctx, bytes(dispatch.input))
     finally:
         threads.close()
     await asyncio.sleep(0)  # a heartbeat of a thread arrives through the loop
-    notes = ctx.taken()
+    return _outcome(outcome, ctx.taken(), heartbeat_count=len(heartbeats))
+
+
+def _outcome(outcome: Outcome, notes: ContextNotes, *, heartbeat_count: int) -> TaskOutcome:
     common = TaskOutcome(
         completed=isinstance(outcome, Completed),
         metadata=_value(notes.metadata),
-        heartbeats=len(heartbeats),
+        heartbeats=heartbeat_count,
         progress=_value(notes.progress),
         logs=tuple(line.message for line in notes.log.lines()),
     )
