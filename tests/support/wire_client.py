@@ -58,7 +58,8 @@ class WireClient:
         answer = await self.client.request(
             subject, body, timeout=timeout, headers=dict(headers) if headers else None
         )
-        status = (answer.headers or {}).get("Nats-Service-Error-Code")
+        found: dict[str, str] = answer.headers or {}
+        status = found.get("Nats-Service-Error-Code")
         content = json.loads(answer.data)
         if status is not None:
             error = content["error"]

@@ -3,6 +3,7 @@
 from towpath_engine.bus.settings import BusSettings
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.settings import Settings
+from towpath_protocol import subjects
 from towpath_protocol.limits import WireLimits
 
 
@@ -18,6 +19,7 @@ def core_limits(settings: Settings) -> CoreLimits:
         transitions_per_run_max=settings.transitions_per_run_max,
         signals_kept_max=settings.signals_kept_max,
         releases_in_a_row_max=settings.releases_in_a_row_max,
+        reply=subjects.reply_prefix(settings.prefix),
     )
 
 

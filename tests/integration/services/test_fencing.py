@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.support.counted import counted
 from tests.support.eventually import eventually
 from tests.support.wire_client import WireClient
 from tests.support.workflows import chain, one_task
@@ -19,10 +20,9 @@ async def _replay(wire: WireClient, dispatch: Json) -> None:
 
 async def _handled(engine: Engine, kind: str, outcome: str, count: int) -> None:
     """Wait until so many messages of a kind had this outcome."""
-    counter = engine.metrics.messages_applied.labels(kind=kind, outcome=outcome)
 
     async def reached() -> bool:
-        return counter._value.get() >= count
+        return counted(engine, "message_outcome_total", kind=kind, outcome=outcome) >= count
 
     await eventually(reached)
 

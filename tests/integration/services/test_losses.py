@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.support.counted import counted
 from tests.support.engines import engine_settings, running
 from tests.support.eventually import eventually
 from tests.support.jetstream import JetStreamServer, unique_prefix
@@ -85,8 +86,7 @@ async def test_what_was_decided_while_the_server_was_away_is_published_afterward
         own_jetstream.stop()
 
         async def dispatched() -> bool:
-            counted = engine.metrics.steps_dispatched.labels(queue="default")
-            return counted._value.get() == 1
+            return counted(engine, "step_dispatched_total", queue="default") == 1
 
         await eventually(dispatched)
         own_jetstream.start()

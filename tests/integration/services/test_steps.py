@@ -1,8 +1,11 @@
 """The way of a step through a real engine: start, dispatch, report, settle."""
 
+from typing import Any
+
 from tests.support.wire_client import WireClient
 from tests.support.workflows import chain, one_task
 
+Json = Any
 BIG = 9007199254740993  # 2^53 + 1: a double could not hold it
 
 
@@ -13,6 +16,7 @@ async def test_a_run_goes_from_start_to_its_output(wire: WireClient) -> None:
         dispatch = await wire.take()
         assert dispatch["step"] == f"s{number}"
         assert dispatch["run_id"] == run_id
+        assert dispatch["reply"] == f"{wire.prefix}.in"
         await wire.complete(dispatch, {"from": number})
     result = await wire.result(run_id)
     assert result["status"] == "completed"
@@ -20,7 +24,14 @@ async def test_a_run_goes_from_start_to_its_output(wire: WireClient) -> None:
 
 
 async def test_values_come_back_unchanged(wire: WireClient) -> None:
-    value = {"int": BIG, "huge": 2**80, "float": 1.0, "text": "é🎉", "none": None, "list": [[]]}
+    value: Json = {
+        "int": BIG,
+        "huge": 2**80,
+        "float": 1.0,
+        "text": "é🎉",
+        "none": None,
+        "list": [[]],
+    }
     await wire.deploy(one_task())
     run_id = await wire.start("one", value, context={"tenant": "å"})
     dispatch = await wire.take()
