@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -120,6 +121,20 @@ def test_a_signal_leaves_no_process_and_no_ephemeral_data(
     assert not alive(family)
     assert not marked_processes(dev.mark)
     assert not Path(dev.ready["data_dir"]).exists()
+
+
+@pytest.mark.parametrize("program", ["initdb", "nats-server", "postgres"])
+def test_a_signal_during_the_start_leaves_no_process(program: str) -> None:
+    starting = RealProcess([sys.executable, "-m", "towpath_engine", "dev", "--ephemeral"])
+    try:
+        eventually_sync(lambda: program in names_below(starting.pid))
+        family = starting.family()
+        starting.terminate()
+        assert starting.wait() == 0
+        eventually_sync(lambda: not alive(family))
+        assert not marked_processes(starting.mark)
+    finally:
+        starting.close()
 
 
 def test_killed_itself_it_leaves_no_process(start_dev: StartDev) -> None:
@@ -257,3 +272,11 @@ def zombies(dev: DevProcess) -> set[Identity]:
         for child in root.children(recursive=True)
         if child.status() == psutil.STATUS_ZOMBIE
     }
+
+
+def names_below(pid: int) -> set[str]:
+    found: set[str] = set()
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.add(process.name())
+    return found

@@ -49,7 +49,7 @@ class DataDir:
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / ".gitignore").write_text("*\n")
             self.logs.mkdir(exist_ok=True)
-            lock = _try_lock(self.path)
+            lock = _new_lock(self.path) if self._ephemeral else _try_lock(self.path)
         except OSError as error:
             raise DevError(
                 f"{self.path} can't be written ({error.strerror}): choose another --data-dir"
@@ -103,6 +103,16 @@ def _try_lock(folder: Path) -> TextIO | None:
     except BlockingIOError:
         file.close()
         return None
+    return file
+
+
+def _new_lock(folder: Path) -> TextIO | None:
+    """The same for a new folder, whose lock is locked before it has its name: a sweep would take
+    one that it finds unlocked for a dead process' folder.
+    """
+    file = (folder / "lock.new").open("w")
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    (folder / "lock.new").rename(folder / "lock")
     return file
 
 
