@@ -7,8 +7,8 @@ from typing import Final
 TOKEN_BYTES: Final = 16
 """128 bits of chance, so that a token is never guessed and never made twice."""
 _RUN_ID_BYTES: Final = 16
-_TOKEN_LENGTH: Final = 52
-"""16 bytes of run id and 16 of chance, in base32."""
+_TOKEN_LENGTH: Final = 43
+"""16 bytes of run id and 16 of chance, in base64 for URLs."""
 
 
 def _digest(seed: str, *parts: str | int) -> bytes:
@@ -17,13 +17,13 @@ def _digest(seed: str, *parts: str | int) -> bytes:
 
 
 def new_token(seed: str, run_id: str, *parts: str | int) -> str:
-    """A token of 52 characters `[a-z2-7]`, unique for the run and `parts` (step, counters).
+    """A token of 43 characters `[A-Za-z0-9_-]`, unique for the run and `parts` (step, counters).
 
     It begins with the run's id, so that the engine can tell whose it is when a worker names the
     tokens it holds; to everybody else it is opaque.
     """
     data = bytes.fromhex(run_id.replace("-", "")) + _digest(seed, "token", run_id, *parts)
-    return base64.b32encode(data).decode().rstrip("=").lower()
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def run_of_token(token: str) -> str | None:
@@ -31,7 +31,7 @@ def run_of_token(token: str) -> str | None:
     if len(token) != _TOKEN_LENGTH:
         return None
     try:
-        data = base64.b32decode(token.upper() + "=" * (-len(token) % 8))
+        data = base64.b64decode(token + "=", altchars=b"-_", validate=True)
     except ValueError:
         return None
     digits = data[:_RUN_ID_BYTES].hex()

@@ -6,7 +6,7 @@ it returns in one transaction.
 """
 
 from datetime import datetime
-from typing import assert_never
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
@@ -38,6 +38,8 @@ from towpath_engine.core.timers import begin_run, continue_run, run_due, step_du
 from towpath_engine.core.transitions import RunChange
 from towpath_protocol.errors import ErrorCode
 from towpath_protocol.times import format_instant
+
+_BEGUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING})
 
 
 def decide(run: Run, event: Event, now: datetime) -> Decision:
@@ -199,9 +201,9 @@ def _is_over(changes: Changes, step: Step) -> bool:
 
 
 def _check_size(changes: Changes) -> None:
-    """A run that loops for ever ends here."""
+    """A run that loops for ever ends here. One that has not begun can't loop."""
     count_max = changes.run.limits.transitions_per_run_max
-    if changes.run.seq >= count_max and not changes.settled:
+    if changes.run.seq >= count_max and changes.run.status in _BEGUN:
         failure = Failure(
             type=failures.RUN_TOO_BIG,
             message=f"the run has {changes.run.seq} transitions, the limit is {count_max}",
@@ -212,7 +214,7 @@ def _check_size(changes: Changes) -> None:
 
 def _settle_waiting(changes: Changes) -> None:
     """A run is waiting exactly while it has open steps and every one of them waits."""
-    if changes.run.status not in (RunStatus.RUNNING, RunStatus.WAITING):
+    if changes.run.status not in _BEGUN:
         return
     opened = changes.open_steps()
     idle = bool(opened) and all(step.status is StepStatus.WAITING for step in opened)

@@ -52,7 +52,7 @@ def apply_report(changes: Changes, event: ReportReceived) -> Verdict:
             if _announce_events(changes, step, report.events):
                 fail_attempt(
                     changes,
-                    step,
+                    replace(step, worker_id=report.worker_id or step.worker_id),
                     failures.from_wire(report.error),
                     retry_after_ms=report.error.retry_after_ms,
                 )

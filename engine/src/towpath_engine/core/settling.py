@@ -33,6 +33,8 @@ def closed(changes: Changes, step: Step) -> Step:
         attempt_deadline_at=None,
         heartbeat_deadline_at=None,
         step_deadline_at=None,
+        # A short attempt is over before anybody saw it start.
+        started_at=step.started_at or step.dispatched_at or step.ready_at,
         settled_at=changes.now,
     )
 
