@@ -131,7 +131,7 @@ async def wait_unacked(
         except (NatsError, TimeoutError):
             return False
         found = json.loads(reply.data).get("consumers", [])
-        return any(one["num_ack_pending"] > 0 for one in found if one["name"].startswith(consumers))
+        return any(one[field] > 0 for one in found if one["name"].startswith(consumers))
 
     try:
         await eventually(probe)

@@ -1,0 +1,162 @@
+"""The demo on small files of orders: it must find what is wrong, not only print a table."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.demo.expected import Expected, expected_outcomes, table
+from deploy.demo.judge import (
+    Effect,
+    Outcome,
+    RunError,
+    RunView,
+    StepView,
+    charge_differences,
+    differences_of,
+    runs_per_order,
+)
+from deploy.demo.orders import OrdersError, distinct, read_orders
+from tests.support.demo import ORDERS, ROOT, DemoProcess
+
+HUGE = 10**30 + 7
+
+
+def order(order_id: str, **changes: Any) -> dict[str, Any]:
+    usual = {"order_id": order_id, "customer": "Zoë", "sku": "ROPE", "quantity": 1}
+    return {**usual, "total": 10, "card": "4242424242424242", **changes}
+
+
+def write(folder: Path, *lines: dict[str, Any]) -> Path:
+    path = folder / "orders.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_the_shipped_orders_are_a_thousand_lines_of_every_kind() -> None:
+    orders = read_orders(ORDERS)
+    assert len(orders) == 1_000
+    assert len(distinct(orders)) < 1_000
+    assert {one.total == 0 for one in orders} == {True, False}
+    assert max(one.total for one in orders) > 2**64
+    assert any(not one.order_id.isascii() for one in orders)
+    assert len(table(expected_outcomes(ORDERS))) == 4
+
+
+@pytest.mark.parametrize(
+    ("second", "fault"),
+    [
+        ({"order_id": "b"}, ":2: Object missing required field `customer`"),
+        (order("b", total=-1), ":2: total is negative"),
+        (order("b", total=1.5), ":2: Expected `int`, got `float`"),
+        (order("b", colour="red"), ":2: Object contains unknown field `colour`"),
+        (order("b", card="none"), ":2: Expected `str` matching regex"),
+        (order(" b"), ":2: order_id has outer blanks"),
+        (order("a", total=11), ":2: order 'a' differs from line 1"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_fault(
+    tmp_path: Path, second: dict[str, Any], fault: str
+) -> None:
+    path = write(tmp_path, order("a"), second)
+    with pytest.raises(OrdersError) as caught:
+        read_orders(path)
+    assert fault in str(caught.value)
+
+
+def test_a_bad_file_ends_the_demo_with_status_2(tmp_path: Path) -> None:
+    path = write(tmp_path, {"order_id": "a"})
+    command = [sys.executable, str(ROOT / "deploy/demo/run.py"), "--orders", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert f"{path}:1:" in done.stderr
+
+
+def shipped_run(**changes: Any) -> RunView:
+    steps = [StepView(name, "task", "completed") for name in ("reserve", "charge", "ship")]
+    output = Outcome("shipped", "a", 10, tracking="T", message="M")
+    usual: dict[str, Any] = {
+        "run_id": "r",
+        "key": "a",
+        "status": "completed",
+        "steps": steps,
+        "output": output,
+    }
+    return RunView(**{**usual, **changes})
+
+
+SHIPPED = Expected(
+    "completed", "shipped", 10, ("reserve", "charge", "ship"), tracking="T", message="M"
+)
+
+
+def test_the_judge_accepts_what_is_right_and_names_each_difference() -> None:
+    assert differences_of("a", shipped_run(), SHIPPED) == []
+
+    failed = shipped_run(status="failed", output=None, error=RunError("Timeout"))
+    wrong_amount = shipped_run(output=Outcome("shipped", "a", 11, tracking="T", message="M"))
+    no_charge = shipped_run(steps=shipped_run().steps[:1])
+
+    assert any("status is 'failed'" in one for one in differences_of("a", failed, SHIPPED))
+    assert differences_of("a", wrong_amount, SHIPPED) == ["charged is 11, not 10"]
+    assert differences_of("a", no_charge, SHIPPED)[0].startswith("completed tasks")
+
+
+def test_the_judge_sees_missing_extra_and_double_runs() -> None:
+    runs = [shipped_run(), shipped_run(), shipped_run(key="c")]
+    found = runs_per_order(runs, {"a": SHIPPED, "b": SHIPPED})
+    assert found == ["b: no run", "a: 2 runs", "c: a run that no order asked for"]
+
+
+def test_the_judge_accepts_a_repeated_charge_only_under_the_same_idempotency_key() -> None:
+    def charged(key: str, amount: int) -> Effect:
+        return Effect("done", "payment.charge", 1, key, order_id="a", amount=amount)
+
+    wanted = {"a": SHIPPED}
+    assert charge_differences({"w": [charged("k", 10)], "x": [charged("k", 10)]}, wanted) == []
+    assert charge_differences({"w": [charged("k", 10), charged("l", 10)]}, wanted) != []
+    assert charge_differences({"w": [charged("k", 11)]}, wanted) != []
+    assert charge_differences({"w": []}, wanted) != []
+
+
+def test_the_demo_takes_another_file_of_orders(tmp_path: Path) -> None:
+    lines = [
+        order("plain"),
+        order("plain"),
+        order("注文 1", total=0, customer="${ input.total }"),
+        order("huge", total=HUGE),
+        order("declined", total=5_000, decision="decline"),
+        order("refused", card="4000000000000002"),
+        order("gone", sku="SOLDOUT-ROPE"),
+        *(order(f"more-{number}", total=1_001) for number in range(12)),
+    ]
+    demo = DemoProcess(orders=write(tmp_path, *lines))
+    try:
+        result = demo.result()
+    finally:
+        demo.close()
+
+    assert result["differences"] == []
+    assert result["outcomes"] == {
+        "completed (declined)": 1,
+        "completed (shipped)": 15,
+        "failed (CardRefused)": 1,
+        "failed (OutOfStock)": 1,
+    }
+    assert (result["completed_by"].get("node", 0) > 0) == (shutil.which("node") is not None)
+    assert demo.wait() == 0
+
+
+@pytest.mark.slow
+def test_make_demo_ends_well_and_leaves_no_process() -> None:
+    demo = DemoProcess()
+    try:
+        demo.wait_settled(1)
+        assert demo.result()["ok"]
+    finally:
+        demo.close()  # fails when a process is left
+    assert demo.wait() == 0
