@@ -87,6 +87,7 @@ class World(Story):
         self.reports_seen: list[ReportReceived] = []
         self.tokens_ever: set[str] = set()
         self.signals_sent = 0
+        self.facts: set[tuple[str | None, str | None, str]] = set()
 
     # Events
 
@@ -134,6 +135,10 @@ class World(Story):
                 self.tokens_ever.add(effect.token)
         for step in decision.changed:
             _check_step(step)
+        for transition in decision.transitions:
+            fact = (transition.step, transition.token, transition.what)
+            assert transition.token is None or fact not in self.facts, "nothing happens twice"
+            self.facts.add(fact)
         if isinstance(event, ReportReceived) and event.token not in _live_tokens(before):
             assert decision.verdict is Verdict.STALE
 

@@ -86,7 +86,7 @@ def examples(count: int) -> settings:
     )
 
 
-def check_histories(count: int) -> None:
+def check_histories(count: int, capsys: pytest.CaptureFixture[str]) -> None:
     tally = Tally()
 
     @examples(count)
@@ -95,7 +95,8 @@ def check_histories(count: int) -> None:
         explore(document, numbers, tally)
 
     histories()
-    print("\n".join(tally.lines()))  # noqa: T201 - seen with -s: what the histories covered
+    with capsys.disabled():
+        print("", *tally.lines(), sep="\n")  # noqa: T201 - what the histories have covered
     never = legal_pairs() - set(tally.run_pairs) - set(tally.step_pairs)
     assert not never, f"legal, but never seen in {tally.histories} histories: {sorted(never)}"
 
@@ -121,8 +122,10 @@ def check_confluence(count: int) -> None:
     histories()
 
 
-def test_random_histories_keep_the_invariants_and_see_every_legal_change() -> None:
-    check_histories(1_200)
+def test_random_histories_keep_the_invariants_and_see_every_legal_change(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    check_histories(1_200, capsys)
 
 
 def test_duplicates_reorderings_and_losses_do_not_change_the_outcome() -> None:
@@ -130,8 +133,10 @@ def test_duplicates_reorderings_and_losses_do_not_change_the_outcome() -> None:
 
 
 @pytest.mark.slow
-def test_many_random_histories_keep_the_invariants_and_see_every_legal_change() -> None:
-    check_histories(20_000)
+def test_many_random_histories_keep_the_invariants_and_see_every_legal_change(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    check_histories(20_000, capsys)
 
 
 @pytest.mark.slow

@@ -187,6 +187,5 @@ def _validator() -> Draft202012Validator:
 
 def check_against_schema(document: Mapping[str, object], faults: Faults) -> None:
     """Note everything in which the document departs from the published schema."""
-    for problem in problems(_validator(), document):
-        place, _, message = problem.rpartition(": ") if ": " in problem else ("", "", problem)
+    for place, message in problems(_validator(), document):
         faults.add(place, message, FaultCode.WRONG_TYPE)

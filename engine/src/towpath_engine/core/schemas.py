@@ -5,6 +5,7 @@ engine, so that no input can make one slow. The only module that imports jsonsch
 """
 
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from jsonschema_rs import Draft202012Validator, ReferencingError, RegexOptions, ValidationError
@@ -94,16 +95,11 @@ def validate_input(definition: Definition, text: bytes) -> list[str]:
     validator = _validator(definition)
     if validator is None:
         return []
-    return problems(validator, codec.loads(text))
+    found = problems(validator, codec.loads(text))
+    return [f"{place}: {message}" if place else message for place, message in found]
 
 
-def problems(validator: Draft202012Validator, value: object) -> list[str]:
-    """What is wrong with `value`, at most twenty."""
-    found: list[str] = []
-    for error in validator.iter_errors(value):
-        place = _place(error.instance_path)
-        message = error.message[:_PROBLEM_LENGTH_MAX]
-        found.append(f"{place}: {message}" if place else message)
-        if len(found) == PROBLEMS_MAX:
-            break
-    return found
+def problems(validator: Draft202012Validator, value: object) -> list[tuple[str, str]]:
+    """What is wrong with `value` as (path, problem), at most twenty."""
+    errors = islice(validator.iter_errors(value), PROBLEMS_MAX)
+    return [(_place(error.instance_path), error.message[:_PROBLEM_LENGTH_MAX]) for error in errors]
