@@ -44,7 +44,7 @@ class WireClient:
 
     async def api(self, verb: str, **body: Json) -> Json:
         """Ask; raises RefusedError for an error answer."""
-        return await self.api_raw(verb, json.dumps(body).encode())
+        return await self.api_raw(verb, _text(body))
 
     async def api_raw(
         self,
@@ -78,7 +78,7 @@ class WireClient:
 
         async def settled() -> Json:
             # Asked while servers go down and come back: an answer may be lost on the way.
-            body = json.dumps({"run_id": run_id, "wait_ms": 1_000}).encode()
+            body = _text({"run_id": run_id, "wait_ms": 1_000})
             try:
                 answer = await self.api_raw("run.result", body, timeout=3)
             except (nats.errors.Error, OSError):
@@ -140,7 +140,7 @@ class WireClient:
     async def report(self, dispatch: Json, kind: str, **body: Json) -> Json:
         subject = f"in.{kind}.{dispatch['queue']}.{dispatch['run_id']}.{dispatch['token']}"
         content = {"v": 1, "type": kind.replace("-", "."), **body}
-        return await self.put(subject, json.dumps(content).encode())
+        return await self.put(subject, _text(content))
 
     async def complete(self, dispatch: Json, output: Json = None, **more: Json) -> Json:
         return await self.report(dispatch, "step-completed", output=output, **more)
@@ -214,3 +214,7 @@ async def connected(url: str, prefix: str) -> AsyncGenerator[WireClient]:
 def new_key() -> str:
     """A key that nobody used."""
     return f"k-{uuid.uuid4().hex[:12]}"
+
+
+def _text(value: Json) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()

@@ -154,19 +154,22 @@ async def test_a_reply_subject_that_is_no_inbox_gets_nothing(wire: WireClient) -
 async def test_bad_names_in_a_definition_are_all_reported_with_their_paths(
     wire: WireClient,
 ) -> None:
-    definition: Json = {
-        "workflow": "bad",
-        "steps": [
-            {"name": "A", "task": "do.it", "retry": {"max_attempts": 0}},
-            {"name": "b", "task": "do.it", "next": "nowhere"},
-            {"name": "c", "parallel": {"branches": {}}},
-        ],
-    }
     with pytest.raises(RefusedError) as refused:
-        await wire.deploy(definition)
+        await wire.deploy(_bad_definition())
     assert (refused.value.status, refused.value.code) == (422, "definition_refused")
     faults = {fault["path"]: fault["code"] for fault in refused.value.details["faults"]}
     assert "steps[0].name" in faults
     assert "steps[0].retry.max_attempts" in faults
     assert "steps[1].next" in faults
     assert faults["steps[2].parallel"] == "not_yet"
+
+
+def _bad_definition() -> Json:
+    return {
+        "workflow": "bad",
+        "steps": [
+            {"name": "A", "task": "do.it", "retry": {"max_attempts": 0}},
+            {"name": "b", "task": "do.it", "next": "nowhere"},
+            {"name": "c", "parallel": {"branches": "none"}},
+        ],
+    }

@@ -6,7 +6,9 @@ from tests.support.wire_client import WireClient
 from tests.support.workflows import chain, one_task
 
 Json = Any
-BIG = 9007199254740993  # 2^53 + 1: a double could not hold it
+# What a careless store or codec would change: 2^53 + 1, 2^80, a float without a fraction, ...
+AWKWARD = """{"int": 9007199254740993, "huge": 1208925819614629174706176, "float": 1.0,
+ "text": "é🎉", "none": null, "list": [[]], "": false}"""
 
 
 async def test_a_run_goes_from_start_to_its_output(wire: WireClient) -> None:
@@ -24,14 +26,7 @@ async def test_a_run_goes_from_start_to_its_output(wire: WireClient) -> None:
 
 
 async def test_values_come_back_unchanged(wire: WireClient) -> None:
-    value: Json = {
-        "int": BIG,
-        "huge": 2**80,
-        "float": 1.0,
-        "text": "é🎉",
-        "none": None,
-        "list": [[]],
-    }
+    value: Json = json.loads(AWKWARD)
     await wire.deploy(one_task())
     run_id = await wire.start("one", value, context={"tenant": "å"})
     dispatch = await wire.take()
