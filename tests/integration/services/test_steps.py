@@ -1,5 +1,6 @@
 """The way of a step through a real engine: start, dispatch, report, settle."""
 
+import json
 from typing import Any
 
 from tests.support.wire_client import WireClient
