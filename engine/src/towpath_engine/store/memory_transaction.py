@@ -167,7 +167,7 @@ class MemoryTransaction:
         fresh = [item for item in ordered if item.expected_version is None]
         written = [item for item in known if self._update_run(item)]
         self._free_keys(written)
-        new = [item for item in fresh if self._insert_run(item.run)]
+        new = self._insert_runs(fresh)
         self._free_keys(new)
         written += new
         for item in written:
@@ -192,21 +192,27 @@ class MemoryTransaction:
         self._state.runs[item.run.id] = replace(item.run, steps={}, kept=())
         return True
 
-    def _insert_run(self, run: Run) -> bool:
+    def _insert_runs(self, fresh: Sequence[SavedRun]) -> list[SavedRun]:
+        """As keys.claim_for_new_runs: of two that want one name the first gets it, and who lost
+        one name does not keep the other."""
         state = self._state
-        request, key = (run.workflow, run.request_id or ""), (run.workflow, run.key or "")
-        if run.id in state.runs or (
-            (run.request_id is not None and state.requests.get(request, run.id) != run.id)
-            or (run.key is not None and state.keys.get(key, run.id) != run.id)
-        ):
-            return False
-        if run.request_id is not None:
-            state.requests[request] = run.id
-        if run.key is not None:
-            state.keys[key] = run.id
-        check_run(run)
-        state.runs[run.id] = replace(run, steps={}, kept=())
-        return True
+        for item in fresh:
+            for names, name in _names(state, item.run):
+                names.setdefault(name, item.run.id)
+        lost = [
+            item
+            for item in fresh
+            if any(names[name] != item.run.id for names, name in _names(state, item.run))
+        ]
+        for item in lost:
+            for names, name in _names(state, item.run):
+                if names.get(name) == item.run.id:
+                    del names[name]
+        written = [item for item in fresh if item not in lost and item.run.id not in state.runs]
+        for item in written:
+            check_run(item.run)
+            state.runs[item.run.id] = replace(item.run, steps={}, kept=())
+        return written
 
     def _free_keys(self, written: Sequence[SavedRun]) -> None:
         for item in written:
@@ -379,6 +385,16 @@ class MemoryTransaction:
             ]
             for run_id in run_ids
         }
+
+
+def _names(state: MemoryState, run: Run) -> list[tuple[dict[Name, str], Name]]:
+    """The names that the run wants, each with the table of its kind."""
+    names: list[tuple[dict[Name, str], Name]] = []
+    if run.request_id is not None:
+        names.append((state.requests, (run.workflow, run.request_id)))
+    if run.key is not None:
+        names.append((state.keys, (run.workflow, run.key)))
+    return names
 
 
 def _replaces(fresh: Timer, stored: Timer) -> bool:
