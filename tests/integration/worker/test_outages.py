@@ -137,3 +137,38 @@ async def test_a_pool_needs_no_more_rights_than_the_protocol_lists(
     await engine.client.close()
     assert report.kind == "step-completed"
     assert "Violation" not in own_jetstream.log.replace("Authorization Violation", "")
+
+
+async def test_a_worker_that_never_found_nats_stops_when_told(
+    own_jetstream: JetStreamServer, prefix: str
+) -> None:
+    own_jetstream.stop()
+    worker = Worker("inventory", nats_url=own_jetstream.url, prefix=prefix)
+    worker.task("quick")(lambda: "quick")
+    task = asyncio.create_task(worker.serve())
+    await eventually(lambda: worker.serving, "it waits for NATS")
+    worker.stop()
+    async with asyncio.timeout(60):
+        await task
+    assert not worker.serving
+
+
+async def test_a_worker_stops_while_nats_is_away(
+    own_jetstream: JetStreamServer, own_engine: EngineSide
+) -> None:
+    worker = worker_of(own_engine, own_jetstream.url, drain_timeout_seconds=0.1)
+    running: list[int] = []
+
+    @worker.task("hang")
+    async def hang() -> None:
+        running.append(1)
+        await asyncio.Event().wait()
+
+    serving = asyncio.create_task(worker.serve())
+    await own_engine.dispatch("hang")
+    await eventually(lambda: bool(running), "it runs")
+    own_jetstream.kill()
+    worker.stop()
+    async with asyncio.timeout(120):
+        await serving
+    assert running == [1]

@@ -39,7 +39,7 @@ from towpath_worker.session import (
     Start,
 )
 from towpath_worker.threads import TaskThreads
-from towpath_worker.transport import Connection, NotConnectedError, Received
+from towpath_worker.transport import Connection, NotConnectedError, Received, TransportError
 
 _log = logging.getLogger("towpath.worker")
 
@@ -142,8 +142,8 @@ class Service:
         return False
 
     async def _serve(self, stop: StopRequest) -> None:
-        control = control_subject(self._prefix, self._queue)
-        await self._connection.subscribe(control, self._on_control)
+        if not await self._subscribe(stop):
+            return
         self._connection.on_reset(self._presence.nudge)
         # The first exchange has the queue's consumers created, so that the first pull finds them.
         await self._presence.ask()
@@ -156,6 +156,19 @@ class Service:
             await _wait(stop.event, TICK_SECONDS)
         await self._drain(stop, pulling)
         _log.info("worker_stopped queue=%s worker_id=%s", self._queue, self.worker_id)
+
+    async def _subscribe(self, stop: StopRequest) -> bool:
+        """Listen for cancel pushes; False when `stop` came before NATS was there for it."""
+        control = control_subject(self._prefix, self._queue)
+        while not stop.event.is_set():
+            try:
+                await self._connection.subscribe(control, self._on_control)
+            except TransportError as error:
+                _log.info("worker_waiting queue=%s error=%s", self._queue, error)
+                await _wait(stop.event, TICK_SECONDS)
+            else:
+                return True
+        return False
 
     async def _drain(self, stop: StopRequest, pulling: asyncio.Task[None]) -> None:
         timeout_ms = round(self._options.drain_timeout_seconds * 1000)

@@ -75,6 +75,11 @@ class Worker:
         finally:
             self._loop = self._stop = None
 
+    @property
+    def serving(self) -> bool:
+        """True from the begin of `serve` until it has drained."""
+        return self._stop is not None
+
     def stop(self) -> None:
         """Begin to drain; called again, give back at once what still runs.
 
