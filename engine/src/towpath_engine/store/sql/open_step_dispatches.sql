@@ -2,9 +2,9 @@
 SELECT
   open_step.run_id, open_step.path, open_step.token, open_step.queue, open_step.level,
   open_step.dispatched_at, open_step.status,
-  EXISTS (
-    SELECT 1 FROM outbox
-    WHERE outbox.token = open_step.token AND outbox.run_id = open_step.run_id) AS in_outbox
+  (SELECT true FROM outbox
+   WHERE outbox.token = open_step.token AND outbox.run_id = open_step.run_id
+   LIMIT 1) IS NOT NULL AS in_outbox
 FROM open_step
 WHERE token IS NOT NULL AND NOT reported
   AND (run_id, path) > (@after_run_id::uuid, @after_path::text)

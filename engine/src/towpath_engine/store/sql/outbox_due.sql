@@ -4,10 +4,11 @@
 WITH due AS MATERIALIZED (
   SELECT
     outbox.id,
-    outbox.token IS NULL OR EXISTS (
-      SELECT 1 FROM open_step
+    outbox.token IS NULL OR (
+      SELECT true FROM open_step
       WHERE open_step.run_id = outbox.run_id AND open_step.token = outbox.token
-        AND open_step.status = 'dispatched') AS wanted
+        AND open_step.status = 'dispatched'
+      LIMIT 1) IS NOT NULL AS wanted
   FROM outbox
   WHERE outbox.publish_after <= @before::timestamptz
   ORDER BY outbox.publish_after
