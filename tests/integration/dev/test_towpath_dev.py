@@ -150,7 +150,6 @@ def test_what_a_killed_one_left_on_the_disk_is_swept_by_the_next(start_dev: Star
     family = killed.family()
     killed.kill()
     eventually_sync(lambda: not alive(family))
-    assert Path(killed.ready["data_dir"]).exists()
     start_dev("--ephemeral")
     assert not Path(killed.ready["data_dir"]).exists()
 

@@ -128,5 +128,19 @@ def _sweep_ephemeral() -> None:
         except OSError:
             continue
         if lock is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                _delete(folder)
             lock.close()
+
+
+def _delete(folder: Path) -> None:
+    """The lock goes last: what can't be deleted yet (a server of the killed one is still writing)
+    is found by the next sweep.
+    """
+    for path in folder.iterdir():
+        if path.name != "lock":
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    shutil.rmtree(folder)
