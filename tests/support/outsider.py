@@ -68,6 +68,8 @@ class Outsider:
         return await listener.next()
 
     async def flush(self) -> None:
+        # Twice: the client's PING overtakes what its buffer holds.
+        await self._client.flush()
         await self._client.flush()
 
 

@@ -204,6 +204,8 @@ class Link:
     async def flush(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Wait until the server has read what was sent. Raises BusUnavailable."""
         try:
+            # Twice, because the client writes its PING at once, ahead of what its buffer holds.
+            await self._client.flush(timeout=timeout_s)
             await self._client.flush(timeout=timeout_s)
         except (nats.errors.Error, OSError) as error:
             raise BusUnavailable(str(error)) from error
