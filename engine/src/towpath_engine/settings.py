@@ -77,7 +77,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     ack_pending_count_max: Count = 10_000
     pull_credit_count_max: Count = 2_000
     queue_count_max: Count = 256
-    queue_dispatched_count_max: Count = 10_000
     require_sender: bool = True
 
     # -- Postgres
@@ -88,7 +87,6 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     # -- The pipeline
     batch_count_max: Count = 256
-    batch_wait_ms: Annotated[int, Meta(ge=0, le=10_000)] = 5
     transactions_in_flight_max: Annotated[int, Meta(ge=1, le=64)] = 3
     run_cache_count_max: Annotated[int, Meta(ge=0)] = 10_000
     run_cache_bytes_max: Annotated[int, Meta(ge=0)] = 256 * MIB
@@ -103,7 +101,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     dispatch_audit_seconds: Seconds = 10.0
     dispatch_watch_seconds: Seconds = 1.0
     stream_check_seconds: Seconds = 2.0
-    ready_sweep_seconds: Seconds = 1.0
     parked_sweep_seconds: Seconds = 1.0
     reason_sweep_seconds: Seconds = 15.0
     clock_sync_seconds: Seconds = 10.0
@@ -131,6 +128,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     transitions_per_run_max: Count = 1_000_000
     signals_kept_max: Count = 10_000
     releases_in_a_row_max: Count = 100
+    events_per_report_max: Count = 100
 
     # -- Limits of an expression
     expression_length_total_max: Count = 64 * KIB
@@ -176,14 +174,12 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "ack_pending_count_max": ("messages", "delivered, unacknowledged messages of a consumer"),
     "pull_credit_count_max": ("messages", "messages the engine holds before it stops pulling"),
     "queue_count_max": ("queues", "queues of an installation"),
-    "queue_dispatched_count_max": ("steps", "undone dispatches of a queue kept in JetStream"),
     "require_sender": ("", "refuse signal and start messages without Towpath-Sent-By"),
     "postgres_url": ("URL", "the database"),
     "postgres_schema": ("", "schema of this installation's tables"),
     "postgres_pool_size": ("connections", "connections of this engine"),
     "postgres_statement_timeout_seconds": ("s", "a statement that takes longer is cancelled"),
     "batch_count_max": ("events", "events of one transaction"),
-    "batch_wait_ms": ("ms", "how long a batch waits to be filled"),
     "transactions_in_flight_max": ("transactions", "batches that commit at the same time"),
     "run_cache_count_max": ("runs", "runs kept in memory"),
     "run_cache_bytes_max": ("bytes", "memory of the runs kept, estimated"),
@@ -196,7 +192,6 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "dispatch_audit_seconds": ("s", "interval of the search for lost dispatches"),
     "dispatch_watch_seconds": ("s", "interval of the look at what the consumers delivered"),
     "stream_check_seconds": ("s", "interval of the check for a lost or rolled-back stream"),
-    "ready_sweep_seconds": ("s", "interval of the top-up of queues with ready steps"),
     "parked_sweep_seconds": ("s", "interval of the sweep for parked signals"),
     "reason_sweep_seconds": ("s", "interval of the count of open runs and those without a reason"),
     "clock_sync_seconds": ("s", "interval at which the database's clock is read"),
@@ -220,6 +215,7 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "transitions_per_run_max": ("transitions", "transitions of one run"),
     "signals_kept_max": ("signals", "signals a run keeps for later waits"),
     "releases_in_a_row_max": ("releases", "releases in a row before the attempt fails as NotRun"),
+    "events_per_report_max": ("events", "custom events of one report"),
     "expression_length_total_max": ("code points", "all expressions of a definition"),
     "expression_source_length_max": ("code points", "one expression"),
     "expression_nodes_max": ("nodes", "syntax tree of an expression, macros expanded"),

@@ -19,6 +19,7 @@ def core_limits(settings: Settings) -> CoreLimits:
         transitions_per_run_max=settings.transitions_per_run_max,
         signals_kept_max=settings.signals_kept_max,
         releases_in_a_row_max=settings.releases_in_a_row_max,
+        events_per_report_max=settings.events_per_report_max,
         reply=subjects.reply_prefix(settings.prefix),
     )
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import structlog
 
 from towpath_engine.services.batch import Batch, BatchResult
-from towpath_engine.services.clock import Clock, Identity
+from towpath_engine.services.clock import Clock
 from towpath_engine.services.definitions import Definitions
-from towpath_engine.services.draft import RunDraft
+from towpath_engine.services.draft import Drafting, RunDraft
 from towpath_engine.services.run_cache import RunCache
 from towpath_engine.services.signalling import Signalling, nobody
 from towpath_engine.services.starting import Starting
@@ -29,8 +29,7 @@ class Applier:
         *,
         store: Store,
         clock: Clock,
-        identity: Identity,
-        prefix: str,
+        drafting: Drafting,
         definitions: Definitions,
         cache: RunCache,
         starting: Starting,
@@ -38,8 +37,7 @@ class Applier:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._identity = identity
-        self._prefix = prefix
+        self._drafting = drafting
         self._definitions = definitions
         self._cache = cache
         self._starting = starting
@@ -109,7 +107,7 @@ class Applier:
     async def _save(self, batch: Batch, published: Sequence[str]) -> None:
         dirty = [draft for _, draft in sorted(batch.drafts.items()) if draft.dirty]
         write = BatchWrite(
-            runs=[draft.to_saved(self._prefix, self._identity, batch.now) for draft in dirty],
+            runs=[draft.to_saved(self._drafting, batch.now) for draft in dirty],
             published=list(published),
             keyed_signals=batch.keyed_signals,
             requests=batch.requests,

@@ -51,6 +51,8 @@ class DeadLetters:
             part = self._waiting[: self._batch_max]
             async with self._shell.store.transaction() as tx:
                 await tx.save(BatchWrite(dead_letters=[letter for letter, _ in part]))
+                refused = tx.refused_letter_count
+            self._count_refused(refused)
             self._shell.bus.acknowledge([message for _, message in part])
             del self._waiting[: len(part)]
             done += len(part)
@@ -71,8 +73,15 @@ class DeadLetters:
             await tx.save(
                 BatchWrite(dead_letters=letters, unparked=[row.id for row in parked]),
             )
+            refused = tx.refused_letter_count
+        self._count_refused(refused)
         for letter in letters:
             self._shell.metrics.dead_letters.labels(reason=letter.reason).inc()
+
+    def _count_refused(self, refused: int) -> None:
+        if refused:
+            self._shell.metrics.dead_letters_dropped.inc(refused)
+            log.error("dead_letters_full", dropped=refused)
 
     def _of_parked(self, row: ParkedSignal) -> DeadLetter:
         if row.run_id is not None:

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from towpath_engine.core.effects import (
@@ -30,8 +30,14 @@ from towpath_engine.store.interface import (
 from towpath_protocol import codec, headers, subjects, times
 from towpath_protocol.events import EventName, RunEvent
 
-_PUBLISH_GRACE = timedelta(seconds=5)
-"""How long the sweep leaves a new outbox row to the engine that wrote it."""
+
+class Drafting(Struct, frozen=True, kw_only=True):
+    """How rows are made: subjects begin with `prefix`; the sweep leaves a new outbox row alone for
+    `grace`, since the engine that wrote it publishes it."""
+
+    prefix: str
+    identity: Identity
+    grace: timedelta
 
 
 class RunDraft:
@@ -110,18 +116,18 @@ class RunDraft:
                 return
         self.consumed.append(ConsumedSignal(run_id=self.run.id, number=number, consumed_by=by))
 
-    def to_saved(self, prefix: str, identity: Identity, now: datetime) -> SavedRun:
+    def to_saved(self, drafting: Drafting, now: datetime) -> SavedRun:
         """The rows of this run; its version counts on by one."""
         version = 1 if self.expected_version is None else self.expected_version + 1
         self.run = replace(self.run, version=version)
         dead = {effect.token for effect in self.revoked}
         self.outbox = [
-            self._dispatch_row(effect, prefix, identity, now)
+            self._dispatch_row(effect, drafting, now)
             for effect in self.dispatches
             if effect.token not in dead
         ]
         for number in range(len(self.announcements)):
-            self.outbox.append(self._event_row(number, prefix, identity, now))
+            self.outbox.append(self._event_row(number, drafting, now))
         return SavedRun(
             run=self.run,
             expected_version=self.expected_version,
@@ -135,9 +141,7 @@ class RunDraft:
             logs=self.logs,
         )
 
-    def _dispatch_row(
-        self, effect: DispatchStep, prefix: str, identity: Identity, now: datetime
-    ) -> OutboxRow:
+    def _dispatch_row(self, effect: DispatchStep, drafting: Drafting, now: datetime) -> OutboxRow:
         run = self.run
         msg_id = subjects.dispatch_msg_id(effect.token, effect.dispatch_no)
         extra = {headers.NATS_MSG_ID: msg_id}
@@ -146,11 +150,11 @@ class RunDraft:
         if run.traceparent is not None:
             extra[headers.TRACEPARENT] = run.traceparent
         return OutboxRow(
-            id=identity.new_id(),
+            id=drafting.identity.new_id(),
             run_id=run.id,
             token=effect.token,
             subject=subjects.dispatch_subject(
-                prefix,
+                drafting.prefix,
                 subjects.DispatchSubject(
                     queue=effect.queue, level=effect.level, run_id=run.id, token=effect.token
                 ),
@@ -158,10 +162,10 @@ class RunDraft:
             msg_id=msg_id,
             headers=extra,
             body=effect.body,
-            publish_after=now + _PUBLISH_GRACE,
+            publish_after=now + drafting.grace,
         )
 
-    def _event_row(self, number: int, prefix: str, identity: Identity, now: datetime) -> OutboxRow:
+    def _event_row(self, number: int, drafting: Drafting, now: datetime) -> OutboxRow:
         run = self.run
         effect, at = self.announcements[number]
         event = RunEvent(
@@ -181,11 +185,11 @@ class RunDraft:
         if run.traceparent is not None:
             extra[headers.TRACEPARENT] = run.traceparent
         return OutboxRow(
-            id=identity.new_id(),
+            id=drafting.identity.new_id(),
             run_id=run.id,
-            subject=subjects.event_subject(prefix, run.workflow, run.id, effect.event),
+            subject=subjects.event_subject(drafting.prefix, run.workflow, run.id, effect.event),
             msg_id=msg_id,
             headers=extra,
             body=codec.encode(event),
-            publish_after=now + _PUBLISH_GRACE,
+            publish_after=now + drafting.grace,
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 
 import structlog
 
@@ -19,6 +20,7 @@ from towpath_engine.services.commit import AfterCommit
 from towpath_engine.services.dead_letters import DeadLetters
 from towpath_engine.services.definitions import Definitions
 from towpath_engine.services.dispatch_watch import DispatchWatch
+from towpath_engine.services.draft import Drafting
 from towpath_engine.services.gauges import Gauges
 from towpath_engine.services.inbound import Inbound
 from towpath_engine.services.outbox_relay import OutboxRelay
@@ -75,7 +77,11 @@ class Engine:
         self._queues = Queues(store=store, bus=bus, queues_max=settings.queue_count_max)
         self._waiters = ResultWaiters(store)
         self._purger = Purger(self._shell)
-        self._parking = Parking(self._shell.identity, seconds=settings.park_seconds)
+        self._parking = Parking(
+            self._shell.identity,
+            seconds=settings.park_seconds,
+            signals_max=settings.parked_count_max,
+        )
         self._build_pipeline()
         self._build_edges()
         self._tickers = self._build_tickers()
@@ -137,8 +143,11 @@ class Engine:
         return Applier(
             store=self._store,
             clock=self._clock,
-            identity=self._shell.identity,
-            prefix=settings.prefix,
+            drafting=Drafting(
+                prefix=settings.prefix,
+                identity=self._shell.identity,
+                grace=timedelta(seconds=settings.outbox_retry_seconds),
+            ),
             definitions=self._definitions,
             cache=RunCache(
                 runs_max=settings.run_cache_count_max,

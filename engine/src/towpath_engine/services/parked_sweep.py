@@ -1,4 +1,8 @@
-"""Gives parked signals to runs that exist by now, and buries those whose time is over."""
+"""Gives parked signals to runs that exist by now, and buries those whose time is over.
+
+Also keeps the two bounds of early signals: how many may be parked, and how long the identities of
+signals by key are remembered.
+"""
 
 from towpath_engine.services.dead_letters import DeadLetters
 from towpath_engine.services.parking import Parking
@@ -23,6 +27,9 @@ class ParkedSweep:
 
     async def run_once(self) -> int:
         """Returns how many parked signals were looked at. Raises StoreUnavailable."""
+        bound = self._parking.signals_max
+        self._parking.full = await self._shell.store.count_parked(bound) >= bound
+        await self._shell.store.prune_signal_ids(self._page)
         rows = await self._shell.store.due_parked(self._page)
         now = self._shell.clock.now()
         expired = [row for row in rows if row.expires_at <= now]

@@ -10,9 +10,12 @@ from towpath_engine.store.interface import ParkedSignal
 class Parking:
     """Builds and reads parked rows. `seconds` is how long a signal waits for its run."""
 
-    def __init__(self, identity: Identity, *, seconds: float) -> None:
+    def __init__(self, identity: Identity, *, seconds: float, signals_max: int) -> None:
         self._identity = identity
         self._wait = timedelta(seconds=seconds)
+        self.signals_max = signals_max
+        self.full = False
+        """Set by the sweep: as many signals are parked as may be, a stranger is buried at once."""
 
     def park(self, work: Work, signal: SignalSpec, now: datetime) -> ParkedSignal:
         """The row for a signal whose run or key does not exist."""

@@ -11,7 +11,8 @@ class RunCache:
     """Bounded by number of runs and by their payload bytes; the least recently used go first."""
 
     def __init__(self, *, runs_max: int, bytes_max: int, metrics: Metrics) -> None:
-        self._metrics = metrics
+        self._hits = metrics.run_cache.labels(result="hit")
+        self._misses = metrics.run_cache.labels(result="miss")
         self._runs_max = runs_max
         self._bytes_max = bytes_max
         self._bytes = 0
@@ -21,9 +22,9 @@ class RunCache:
         """The run, if the cached copy has this version."""
         entry = self._runs.get(run_id)
         if entry is None or entry[0].version != version:
-            self._metrics.run_cache.labels(result="miss").inc()
+            self._misses.inc()
             return None
-        self._metrics.run_cache.labels(result="hit").inc()
+        self._hits.inc()
         self._runs.move_to_end(run_id)
         return entry[0]
 

@@ -106,7 +106,7 @@ class Signalling:
         """The run or key does not exist (yet)."""
         if work.parked_id is not None:
             return Outcome(kind=OutcomeKind.PARKED)
-        if signal.by_message:
+        if signal.by_message and not self._parking.full:
             batch.parked.append(self._parking.park(work, signal, batch.now))
             return Outcome(kind=OutcomeKind.PARKED)
         return nobody(work)
