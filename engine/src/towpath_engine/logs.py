@@ -38,7 +38,7 @@ def configure_logs(
             *shared,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=_logger,
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
@@ -59,6 +59,11 @@ def configure_logs(
     for name in _QUIET_LIBRARIES:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(capture=True)
+
+
+def _logger(name: str = "towpath_engine") -> logging.Logger:
+    """Not structlog's own factory: that replaces the class of every logger of the process."""
+    return logging.getLogger(name)
 
 
 def _renderers(log_format: LogFormat, *, colors: bool) -> list[Processor]:
