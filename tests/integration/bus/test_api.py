@@ -48,28 +48,11 @@ async def serving(
     handler = Answering()
     async with running_bus(url, prefix) as under_test:
         under_test.bus.serve_api(handler, concurrency_max=concurrency_max)
-        await eventually_served(url, prefix)
+        await eventually(lambda: under_test.bus.connected, "requests reach us")
         try:
             yield under_test, handler
         finally:
             handler.release.set()
-
-
-async def eventually_served(url: str, prefix: str) -> None:
-    """The subscription of a running bus is made in the background: ask until it is there."""
-    async with connected_outsider(url) as client:
-        answers: list[dict[str, object]] = []
-
-        async def ask() -> None:
-            listener = await client.listen(inbox := client.inbox())
-            while not answers:
-                await client.publish("$SRV.PING.towpath", reply=inbox)
-                answer = json.loads((await listener.next()).data)
-                if answer["metadata"]["prefix"] == prefix:
-                    answers.append(answer)
-
-        async with asyncio.timeout(60):
-            await ask()
 
 
 def error_of(answer: Received) -> tuple[str, str]:

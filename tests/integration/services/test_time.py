@@ -1,7 +1,7 @@
 """Everything that a run waits for is a stored instant, enforced whether or not a worker helps."""
 
-import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -22,16 +22,12 @@ async def test_a_worker_that_only_keeps_the_message_in_progress_is_timed_out(
     run_id = await wire.start("one")
     _, message = await wire.pull()
 
-    async def keep_alive() -> None:
-        while True:
-            await message.in_progress()
-            await asyncio.sleep(0.05)
+    async def settled_meanwhile() -> Json:
+        await message.in_progress()
+        answer = await wire.api("run.result", run_id=run_id)
+        return answer if answer["settled"] else None
 
-    keeping = asyncio.create_task(keep_alive())
-    try:
-        result = await wire.result(run_id)
-    finally:
-        keeping.cancel()
+    result = await eventually(settled_meanwhile)
     assert result["status"] == "failed"
     assert result["error"]["type"] == "Timeout"
     assert result["error"]["details"]["timeout"] == "attempt"
@@ -52,9 +48,14 @@ async def test_heartbeats_keep_an_attempt_alive_and_their_absence_ends_it(
     run_id = await wire.start("one")
     dispatch = await wire.take()
     await wire.report(dispatch, "step-started", worker_id="w")
-    for number in range(6):
-        await asyncio.sleep(0.3)
-        await wire.report(dispatch, "step-heartbeat", worker_id="w", n=number, progress=number)
+    began = time.monotonic()
+
+    async def beaten_for_twice_the_timeout() -> bool:
+        n = int((time.monotonic() - began) * 1_000)
+        await wire.report(dispatch, "step-heartbeat", worker_id="w", n=n, progress=n)
+        return n > 2_000
+
+    await eventually(beaten_for_twice_the_timeout)
     assert (await wire.step(run_id, "work"))["status"] == "running"
     result = await wire.result(run_id)
     assert result["error"]["details"]["timeout"] == "heartbeat"

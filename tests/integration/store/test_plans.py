@@ -5,16 +5,24 @@ import re
 import pytest
 
 from tests.support.store_builders import (
+    DEFINITION,
+    LIMITS,
     a_change,
     a_document,
     a_run,
+    a_signal,
     a_step,
+    an_id,
+    an_outbox_row,
     completed,
+    later,
     save,
     started,
 )
 from tests.support.stores import a_postgres_store
+from towpath_engine.store.interface import BatchWrite, LoadRequest, SavedRun
 from towpath_engine.store.statements import load_statement, statement_names
+from towpath_engine.store.transaction import PostgresTransaction, StoreCaps
 
 # One row; bounded by the engine; a few hundred rows, read whole on purpose.
 SMALL = {"dead_letter_total", "parked_signal", "queue", "workflow"}
@@ -59,3 +67,41 @@ async def test_decisions_update_runs_and_steps_in_place(postgres_url: str) -> No
     counts = {row[0]: (row[1], row[2]) for row in rows}
     assert counts["step"] == (20, 20)
     assert counts["run"] == (20, 20)
+
+
+async def test_a_batch_costs_the_same_statements_for_one_run_and_for_many(
+    postgres_url: str,
+) -> None:
+    async with a_postgres_store(postgres_url) as store:
+        await store.deploy_workflow("order", "f-order", a_document())
+        runs = [
+            await started(store, a_run(number, deadline_at=later(60)), a_step())
+            for number in range(1, 41)
+        ]
+
+        async def statements(changes: list[SavedRun], number: int) -> int:
+            seen: list[str] = []
+            async with store.pool.acquire() as connection, connection.transaction():
+                with connection.query_logger(lambda record: seen.append(record.query)):
+                    tx = PostgresTransaction(connection, LIMITS, StoreCaps())
+                    locked = await tx.lock_runs([item.run.id for item in changes])
+                    requests = [
+                        LoadRequest(run_id=run_id, definition=DEFINITION, paths=frozenset({"a"}))
+                        for run_id in locked
+                    ]
+                    await tx.load_runs(requests)
+                    await tx.save(BatchWrite(runs=changes, published=[an_id(number)]))
+            return len(seen)
+
+        changes = [
+            a_change(
+                run, completed(run.steps["charge"]), a_step("ship", dispatch_deadline_at=later(9)),
+                seq=1, outbox=[an_outbox_row(index, run)], revoked=["token-charge"],
+                signals=[a_signal(1, run)], deadline_at=None,
+            )
+            for index, run in enumerate(runs)
+        ]  # fmt: skip
+        one = await statements(changes[:1], 901)
+        many = await statements(changes[1:], 902)
+    assert one == many
+    assert 0 < many <= 20

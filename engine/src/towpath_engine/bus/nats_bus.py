@@ -50,6 +50,7 @@ class NatsBus:
         self._queues_made: set[str] = set()
         self._states: dict[str, StreamState] = {}
         self._server_id = ""
+        self._attaching = False
         self._on_message: list[Callable[[InboundMessage], None]] = []
         self._on_confirmation: list[Callable[[Confirmation], None]] = []
         self._on_reset: list[Callable[[], None]] = []
@@ -100,8 +101,8 @@ class NatsBus:
 
     @property
     def connected(self) -> bool:
-        """True while there is a live connection whose streams are there."""
-        return self._connection.link is not None
+        """True while there is a live connection with streams, and requests would reach us."""
+        return self._connection.link is not None and not self._attaching
 
     @property
     def in_flight(self) -> int:
@@ -174,12 +175,16 @@ class NatsBus:
             link.run(self._subscribe_core(link, subject, on_message), name="bus-subscribe")
 
     def serve_api(self, handler: ApiHandler, *, concurrency_max: int) -> None:
-        """Answer the API and heartbeats. To be called once, before or after `start`."""
+        """Answer the API and heartbeats. To be called once, before or after `start`.
+
+        After `start`, `connected` is False again until the subscriptions have reached the server.
+        """
         assert self._service is None, "the API is served already"
         self._service = ApiService(self._settings, handler, concurrency_max=concurrency_max)
         link = self._connection.link
         if link is not None:
-            link.run(self._service.attach(link), name="bus-serve")
+            self._attaching = True
+            link.run(self._attach_service(link, self._service), name="bus-serve")
 
     # Streams
 
@@ -262,6 +267,7 @@ class NatsBus:
             await self._service.attach(link)
         # Who was told that we are there must find our subscriptions.
         await link.flush(timeout_s=self._settings.request_timeout_s)
+        self._attaching = False
         self._repair_wake.clear()
         link.run(self._tend(link), name="bus-tend")
         link.run(self._send_core(link), name="bus-core")
@@ -275,6 +281,11 @@ class NatsBus:
 
     async def _on_deleted(self, _: Message) -> None:
         self._repair_wake.set()
+
+    async def _attach_service(self, link: Link, service: ApiService) -> None:
+        await service.attach(link)
+        await link.flush(timeout_s=self._settings.request_timeout_s)
+        self._attaching = False
 
     async def _subscribe_core(self, link: Link, subject: str, callback: OnMessage) -> None:
         await link.subscribe(subject, callback)

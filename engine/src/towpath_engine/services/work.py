@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from msgspec import Struct
 
@@ -71,7 +70,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     deduplicated: bool = False
     code: str | None = None
     message: str = ""
-    details: Any = None
+    details: object = None
 
 
 class Work:

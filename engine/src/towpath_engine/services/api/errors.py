@@ -1,7 +1,5 @@
 """Error answers of the API, built in one place."""
 
-from typing import Any
-
 from msgspec import Raw
 
 from towpath_engine.bus.interface import ApiReply
@@ -13,14 +11,14 @@ from towpath_protocol.errors import ERRORS, ErrorBody, ErrorCode, ErrorInfo, Pro
 class ApiFailureError(Exception):
     """A request that can't be fulfilled, with its code of the closed list."""
 
-    def __init__(self, code: ErrorCode, message: str, details: Any = None) -> None:
+    def __init__(self, code: ErrorCode, message: str, details: object = None) -> None:
         self.code = code
         self.message = message
         self.details = details
         super().__init__(message)
 
 
-def error_info(code: ErrorCode, message: str, details: Any = None) -> ErrorInfo:
+def error_info(code: ErrorCode, message: str, details: object = None) -> ErrorInfo:
     """The inside of an error answer."""
     return ErrorInfo(
         code=code.value,
@@ -29,7 +27,7 @@ def error_info(code: ErrorCode, message: str, details: Any = None) -> ErrorInfo:
     )
 
 
-def error_reply(code: ErrorCode, message: str, details: Any = None) -> ApiReply:
+def error_reply(code: ErrorCode, message: str, details: object = None) -> ApiReply:
     """An error answer with its status in the headers."""
     body = codec.encode(ErrorBody(error=error_info(code, message, details)))
     return ApiReply(body=body, code=ERRORS[code].status, description=message)
