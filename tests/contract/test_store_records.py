@@ -8,13 +8,14 @@ from msgspec.structs import replace
 from tests.support.store_builders import (
     NOW,
     a_change,
+    a_letter,
     a_run,
     an_id,
     save,
     started,
 )
 from tests.support.stores import a_store
-from towpath_engine.store.interface import BatchWrite, DeadLetter, LogLine, Store, StreamEpoch
+from towpath_engine.store.interface import BatchWrite, LogLine, Store, StreamEpoch
 from towpath_engine.store.transaction import StoreCaps
 
 
@@ -53,14 +54,6 @@ async def test_the_newest_log_lines_of_an_attempt_stay_and_the_cut_is_marked(
         a_line(1, 70),
         a_line(2, 500, cut=True),
     ]
-
-
-def a_letter(number: int, **overrides: Any) -> DeadLetter:
-    values: dict[str, Any] = {
-        "id": an_id(number), "at": NOW, "reason": "malformed", "message": "not JSON",
-        "subject": "towpath.in.start", "headers": {}, "body": b"x" * 8,
-    }  # fmt: skip
-    return DeadLetter(**{**values, **overrides})
 
 
 async def test_dead_letters_come_newest_first_in_pages(store: Store) -> None:

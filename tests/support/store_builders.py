@@ -14,6 +14,7 @@ from towpath_engine.core.model import Cause, KeptSignal, Run, Step, Transition
 from towpath_engine.core.states import RunStatus, StepKind, StepStatus
 from towpath_engine.store.interface import (
     BatchWrite,
+    DeadLetter,
     LoadRequest,
     OutboxRow,
     SavedRun,
@@ -132,6 +133,14 @@ def a_signal(number: int, run: Run, **overrides: Any) -> StoredSignal:
     }
     signal = KeptSignal(**{**values, **overrides})
     return StoredSignal(run_id=run.id, signal=signal, consumed_by=consumed_by)
+
+
+def a_letter(number: int, **overrides: Any) -> DeadLetter:
+    values: dict[str, Any] = {
+        "id": an_id(number), "at": NOW, "reason": "malformed", "message": "not JSON",
+        "subject": "towpath.in.start", "headers": {}, "body": b"x" * 8,
+    }  # fmt: skip
+    return DeadLetter(**{**values, **overrides})
 
 
 def a_start(run: Run, *steps: Step, **rows: Any) -> SavedRun:

@@ -9,6 +9,7 @@ import pytest
 from tests.support.store_builders import (
     a_change,
     a_document,
+    a_letter,
     a_run,
     a_start,
     a_step,
@@ -23,6 +24,7 @@ from towpath_engine.core.states import RunStatus
 from towpath_engine.store.errors import StoreRejected, StoreUnavailable
 from towpath_engine.store.interface import BatchWrite, KeyClaim, SavedRun
 from towpath_engine.store.postgres import PostgresStore
+from towpath_engine.store.transaction import StoreCaps
 
 GUARD_SECONDS = 60
 
@@ -262,9 +264,6 @@ async def test_values_that_postgres_refuses_are_rejected_not_unavailable(
 async def test_dead_letters_are_counted_exactly_by_concurrent_writers(
     postgres_url: str,
 ) -> None:
-    from tests.contract.test_store_records import a_letter
-    from towpath_engine.store.transaction import StoreCaps
-
     caps = StoreCaps(dead_letter_rows_max=25)
     async with a_postgres_store(postgres_url, caps=caps, pool_size=10) as store:
 
@@ -279,3 +278,53 @@ async def test_dead_letters_are_counted_exactly_by_concurrent_writers(
             refused = await asyncio.gather(*(write(number) for number in range(20)))
         kept, _ = await store.list_dead_letters(None, 100)
     assert (len(kept), sum(refused)) == (25, 15)
+
+
+async def test_a_statement_that_takes_too_long_is_unavailability_not_rejection(
+    postgres_url: str,
+) -> None:
+    async with a_postgres_store(postgres_url, pool_size=2, statement_timeout_ms=200) as store:
+        await started(store, a_run(1))
+
+        async def lock() -> None:
+            async with store.transaction() as tx:
+                await tx.lock_runs([an_id(1)])
+
+        async with store.transaction() as tx:
+            await tx.lock_runs([an_id(1)])
+            with pytest.raises(StoreUnavailable):
+                await lock()
+        await lock()
+        assert await store.run_statuses([an_id(1)]) == {an_id(1): "running"}
+
+
+async def test_a_deadlock_is_unavailability_for_one_and_success_for_the_other(
+    postgres: PostgresStore,
+) -> None:
+    await save(postgres, a_start(a_run(1)), a_start(a_run(2)))
+    both = asyncio.Barrier(2)
+
+    async def lock(first: int, second: int) -> str:
+        try:
+            async with postgres.transaction() as tx:
+                await tx.lock_runs([an_id(first)])
+                await both.wait()
+                await tx.lock_runs([an_id(second)])
+        except StoreUnavailable:
+            return "unavailable"
+        return "committed"
+
+    async with asyncio.timeout(GUARD_SECONDS):
+        ends = await asyncio.gather(lock(1, 2), lock(2, 1))
+    assert sorted(ends) == ["committed", "unavailable"]
+
+
+async def test_a_schema_that_vanished_is_unavailability_not_a_reason_for_dead_letters(
+    postgres: PostgresStore,
+) -> None:
+    async with postgres.pool.acquire() as connection:
+        await connection.execute("DROP TABLE timer")
+    with pytest.raises(StoreUnavailable):
+        await save(postgres, a_start(a_run(deadline_at=later(1))))
+    with pytest.raises(StoreUnavailable):
+        await postgres.due_timers(later(9), 1)
