@@ -134,27 +134,6 @@ def test_every_statement_file_is_used_and_every_used_one_exists() -> None:
     assert named - files == set(), "these do not exist"
 
 
-# Settings that the engine does not read yet. A setting that does nothing is a lie to whoever sets
-# it: this set only ever shrinks.
-SETTINGS_NOT_READ_YET = {
-    "queue_dispatched_count_max",
-    "batch_wait_ms",
-    "outbox_retry_seconds",
-    "ready_sweep_seconds",
-    "parked_count_max",
-    "expression_length_total_max",
-    "expression_source_length_max",
-    "expression_nodes_max",
-    "expression_depth_max",
-    "expression_fold_depth_max",
-    "expression_fold_count_max",
-    "expression_condition_fuel",
-    "expression_template_fuel",
-    "expression_list_length_max",
-    "expression_result_bytes_max",
-}
-
-
 def test_every_setting_is_read_somewhere() -> None:
     source = "".join(
         text_of(name)
@@ -164,7 +143,7 @@ def test_every_setting_is_read_somewhere() -> None:
     unread = {
         name for name in Settings.__struct_fields__ if not re.search(rf"settings\.{name}\b", source)
     }
-    assert unread == SETTINGS_NOT_READ_YET
+    assert unread == set()
 
 
 def test_the_glossary_words_are_used() -> None:

@@ -20,7 +20,7 @@ from towpath_engine.settings import Settings
 from towpath_engine.store.errors import SchemaMismatch, StoreUnavailable
 from towpath_engine.store.postgres import open_postgres_store
 from towpath_engine.store.transaction import StoreCaps
-from towpath_engine.wiring import bus_settings, core_limits
+from towpath_engine.wiring import bus_settings, core_limits, expression_limits
 
 log = structlog.get_logger(__name__)
 
@@ -56,12 +56,13 @@ async def started(settings: Settings) -> AsyncGenerator[Engine]:
     Raises SchemaMismatch, BusRefused, StoreUnavailable or BusUnavailable if it can't start.
     """
     metrics = Metrics()
+    stored = expression_limits(settings).for_stored()
     store = await open_postgres_store(
         settings.postgres_url,
         settings.postgres_schema,
         limits=core_limits(settings),
         pool_size=settings.postgres_pool_size,
-        parse=parse_definition,
+        parse=lambda document: parse_definition(document, stored),
         statement_timeout_ms=int(settings.postgres_statement_timeout_seconds * 1_000),
         caps=StoreCaps(
             dead_letter_rows_max=settings.dead_letter_count_max,

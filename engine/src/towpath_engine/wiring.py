@@ -1,6 +1,11 @@
 """Settings → the option structs of the parts, in one place."""
 
 from towpath_engine.bus.settings import BusSettings
+from towpath_engine.core.expressions.limits import (
+    ExpressionLimits,
+    RuntimeLimits,
+    StaticLimits,
+)
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.settings import Settings
 from towpath_protocol import subjects
@@ -21,6 +26,26 @@ def core_limits(settings: Settings) -> CoreLimits:
         releases_in_a_row_max=settings.releases_in_a_row_max,
         events_per_report_max=settings.events_per_report_max,
         reply=subjects.reply_prefix(settings.prefix),
+    )
+
+
+def expression_limits(settings: Settings) -> ExpressionLimits:
+    """What the expressions of a definition may cost."""
+    return ExpressionLimits(
+        static=StaticLimits(
+            source_length_max=settings.expression_source_length_max,
+            nodes_max=settings.expression_nodes_max,
+            depth_max=settings.expression_depth_max,
+            fold_depth_max=settings.expression_fold_depth_max,
+            fold_count_max=settings.expression_fold_count_max,
+        ),
+        runtime=RuntimeLimits(
+            condition_fuel=settings.expression_condition_fuel,
+            template_fuel=settings.expression_template_fuel,
+            list_length_max=settings.expression_list_length_max,
+            result_bytes_max=settings.expression_result_bytes_max,
+        ),
+        sources_bytes_max=settings.expression_length_total_max,
     )
 
 

@@ -10,12 +10,11 @@ from towpath_engine.core.expressions.interface import (
     Template,
     Visible,
 )
+from towpath_engine.core.expressions.limits import ExpressionLimits
 from towpath_engine.core.faults import FaultCode
 from towpath_engine.core.fields import Fields, is_list, is_object, kind_of
 from towpath_protocol.codec import JsonValue
 
-SOURCE_BYTES_MAX: Final = 64 * 1024
-"""All expressions of one definition together."""
 ERROR: Final = frozenset({"error"})
 ITERATION: Final = frozenset({"iteration", "last"})
 
@@ -23,7 +22,8 @@ ITERATION: Final = frozenset({"iteration", "last"})
 class Expressions:
     """Compiles for one definition. `referenced` collects the steps that were named so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ExpressionLimits) -> None:
+        self._limits = limits
         self.referenced: set[str] = set()
         self._size = 0
 
@@ -43,7 +43,13 @@ class Expressions:
             return None
         self._count(source, fields, name)
         try:
-            condition = compile_condition(source, visible, field=field)
+            condition = compile_condition(
+                source,
+                visible,
+                field=field,
+                static=self._limits.static,
+                runtime=self._limits.runtime,
+            )
         except ExpressionRefused as refused:
             fields.fault(name, str(refused), FaultCode.BAD_EXPRESSION)
             return None
@@ -61,7 +67,7 @@ class Expressions:
             if "${" in text:
                 self._count(text, fields, name)
         try:
-            template = compile_template(value, visible, field=field)
+            template = self._template(value, visible, field)
         except ExpressionRefused as refused:
             if not self._blame_leaves(fields, name, visible=visible, field=field):
                 fields.fault(name, str(refused), FaultCode.BAD_EXPRESSION)
@@ -74,16 +80,22 @@ class Expressions:
         found = False
         for place, text in _leaves(name, fields.values[name]):
             try:
-                compile_template(text, visible, field=field)
+                self._template(text, visible, field)
             except ExpressionRefused as refused:
                 fields.fault(place, str(refused), FaultCode.BAD_EXPRESSION)
                 found = True
         return found
 
+    def _template(self, value: JsonValue, visible: Visible, field: str) -> Template:
+        return compile_template(
+            value, visible, field=field, static=self._limits.static, runtime=self._limits.runtime
+        )
+
     def _count(self, source: str, fields: Fields, name: str) -> None:
         before, self._size = self._size, self._size + len(source.encode(errors="replace"))
-        if before <= SOURCE_BYTES_MAX < self._size:
-            message = f"with this, all expressions together have more than {SOURCE_BYTES_MAX} bytes"
+        bytes_max = self._limits.sources_bytes_max
+        if before <= bytes_max < self._size:
+            message = f"with this, all expressions together have more than {bytes_max} bytes"
             fields.fault(name, message, FaultCode.TOO_LARGE)
 
     def _note(self, references: frozenset[str]) -> None:

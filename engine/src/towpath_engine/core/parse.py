@@ -11,6 +11,7 @@ from towpath_engine.core.definition import Definition, RetryPolicy, StepDef, Tas
 from towpath_engine.core.definition_schema import check_against_schema
 from towpath_engine.core.document import fingerprint, normalise, read_document
 from towpath_engine.core.expressions.interface import Template, Visible
+from towpath_engine.core.expressions.limits import DEFAULT_EXPRESSION_LIMITS, ExpressionLimits
 from towpath_engine.core.expressions_of import Expressions
 from towpath_engine.core.faults import DefinitionRefused, Fault, FaultCode, Faults
 from towpath_engine.core.fields import Fields, is_list, is_object, kind_of
@@ -34,14 +35,16 @@ _FIELDS: Final = frozenset({
 })  # fmt: skip
 
 
-def parse_definition(document: bytes | Mapping[str, object]) -> Definition:
+def parse_definition(
+    document: bytes | Mapping[str, object], limits: ExpressionLimits = DEFAULT_EXPRESSION_LIMITS
+) -> Definition:
     """The definition that a document (JSON or YAML text, or a JSON object) describes.
 
     Raises DefinitionRefused with all the faults of the document.
     """
     whole = read_document(document)
     faults = Faults()
-    definition = _Reader(whole, faults).read()
+    definition = _Reader(whole, faults, limits).read()
     faults.refuse_if_any()
     if definition is None:
         raise AssertionError("a definition without faults can be built")
@@ -54,10 +57,12 @@ def parse_definition(document: bytes | Mapping[str, object]) -> Definition:
 class _Reader:
     """Reads one document."""
 
-    def __init__(self, whole: dict[str, JsonValue], faults: Faults) -> None:
+    def __init__(
+        self, whole: dict[str, JsonValue], faults: Faults, limits: ExpressionLimits
+    ) -> None:
         self._fields = Fields(whole, "", faults)
         self._faults = faults
-        self._expressions = Expressions()
+        self._expressions = Expressions(limits)
 
     def read(self) -> Definition | None:
         """The definition; None, and faults, when it can't be built."""

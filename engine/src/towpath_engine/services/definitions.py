@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 
 from towpath_engine.core.definition import Definition
+from towpath_engine.core.expressions.limits import ExpressionLimits
 from towpath_engine.core.parse import parse_definition
 from towpath_engine.store.interface import Store
 
@@ -14,8 +15,9 @@ _PARSE_BYTES_ON_LOOP = 16 * 1024
 class Definitions:
     """(workflow, version) -> Definition, at most `versions_max` of them in memory."""
 
-    def __init__(self, store: Store, *, versions_max: int) -> None:
+    def __init__(self, store: Store, *, versions_max: int, limits: ExpressionLimits) -> None:
         self._store = store
+        self._limits = limits
         self._versions_max = versions_max
         self._cache: OrderedDict[tuple[str, int], Definition] = OrderedDict()
 
@@ -32,11 +34,18 @@ class Definitions:
         if row is None:
             return None
         if len(row.document) > _PARSE_BYTES_ON_LOOP:
-            definition = await asyncio.to_thread(parse_definition, row.document)
+            definition = await asyncio.to_thread(self._parse_stored, row.document)
         else:
-            definition = parse_definition(row.document)
+            definition = self._parse_stored(row.document)
         self.put(workflow, version, definition)
         return definition
+
+    async def parse_new(self, document: bytes) -> Definition:
+        """A document that somebody wants to deploy. Raises DefinitionRefused with all faults."""
+        return await asyncio.to_thread(parse_definition, document, self._limits)
+
+    def _parse_stored(self, document: bytes) -> Definition:
+        return parse_definition(document, self._limits.for_stored())
 
     def put(self, workflow: str, version: int, definition: Definition) -> None:
         """Keep a version that was just deployed or read."""

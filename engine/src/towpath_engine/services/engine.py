@@ -42,7 +42,7 @@ from towpath_engine.services.worker_heartbeats import WorkerHeartbeats
 from towpath_engine.settings import Settings
 from towpath_engine.store.errors import StoreUnavailable
 from towpath_engine.store.interface import Store
-from towpath_engine.wiring import core_limits, wire_limits
+from towpath_engine.wiring import core_limits, expression_limits, wire_limits
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +73,11 @@ class Engine:
             prefix=settings.prefix,
             submit=self._submit,
         )
-        self._definitions = Definitions(store, versions_max=settings.definition_cache_count_max)
+        self._definitions = Definitions(
+            store,
+            versions_max=settings.definition_cache_count_max,
+            limits=expression_limits(settings),
+        )
         self._queues = Queues(store=store, bus=bus, queues_max=settings.queue_count_max)
         self._waiters = ResultWaiters(store)
         self._purger = Purger(self._shell)

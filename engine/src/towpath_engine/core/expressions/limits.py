@@ -53,5 +53,33 @@ class RuntimeLimits(Struct, frozen=True, kw_only=True):
     """Nesting of a rendered template."""
 
 
+class ExpressionLimits(Struct, frozen=True, kw_only=True):
+    """All of them for one definition."""
+
+    static: StaticLimits = StaticLimits()
+    runtime: RuntimeLimits = RuntimeLimits()
+    sources_bytes_max: int = 64 * 1024
+    """All expressions of one definition together."""
+
+    def for_stored(self) -> "ExpressionLimits":
+        """What holds for a version that was deployed before: it stays legal when an operator
+        lowers a limit of deploying; what its evaluation may cost is today's business."""
+        boundless = StaticLimits(
+            source_length_max=_BOUNDLESS,
+            nodes_max=_BOUNDLESS,
+            fold_depth_max=_BOUNDLESS,
+            fold_count_max=_BOUNDLESS,
+            literal_entries_max=_BOUNDLESS,
+            pattern_length_max=_BOUNDLESS,
+            leaves_max=_BOUNDLESS,
+        )
+        return ExpressionLimits(
+            static=boundless, runtime=self.runtime, sources_bytes_max=_BOUNDLESS
+        )
+
+
+_BOUNDLESS = 1 << 62
+
 DEFAULT_STATIC_LIMITS = StaticLimits()
 DEFAULT_RUNTIME_LIMITS = RuntimeLimits()
+DEFAULT_EXPRESSION_LIMITS = ExpressionLimits()

@@ -1,12 +1,9 @@
 """workflow.deploy, list, get."""
 
-import asyncio
-
 from msgspec import Raw
 
 from towpath_engine.bus.interface import ApiRequest
 from towpath_engine.core.faults import DefinitionRefused
-from towpath_engine.core.parse import parse_definition
 from towpath_engine.services.api.errors import ApiFailureError
 from towpath_engine.services.api.router import RequestReader
 from towpath_engine.services.definitions import Definitions
@@ -39,7 +36,7 @@ class Workflows:
         body = self._reader.read(request, DeployWorkflow)
         document = bytes(body.definition)
         try:
-            definition = await asyncio.to_thread(parse_definition, document)
+            definition = await self._definitions.parse_new(document)
         except DefinitionRefused as refused:
             raise ApiFailureError(
                 ErrorCode.DEFINITION_REFUSED,
