@@ -1,5 +1,6 @@
 """Verbs about definitions: validate, deploy."""
 
+import os
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -9,16 +10,19 @@ from towpath_engine.cli.documents import DocumentError, parse_document, read_fil
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
 from towpath_engine.cli.output import print_json, print_line
+from towpath_engine.settings import load_settings
 
 
 def validate(arguments: Arguments) -> Exit:
     """`towpath validate FILE`"""
     from towpath_engine.core.faults import DefinitionRefused
     from towpath_engine.core.parse import parse_definition
+    from towpath_engine.wiring import expression_limits
 
+    settings = load_settings(os.environ, arguments.config).settings
     document = _read_definition(arguments.file)
     try:
-        definition = parse_definition(document)
+        definition = parse_definition(document, expression_limits(settings))
     except DefinitionRefused as refused:
         faults = refused.faults
         if arguments.json:
