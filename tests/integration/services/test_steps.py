@@ -177,3 +177,17 @@ async def test_traceparent_goes_from_start_to_dispatch(wire: WireClient) -> None
     await wire.api_raw("run.start", b'{"workflow":"one"}', {"traceparent": trace})
     _, message = await wire.pull()
     assert (message.headers or {})["traceparent"] == trace
+
+
+async def test_custom_events_of_a_worker_are_announced_unchanged(wire: WireClient) -> None:
+    await wire.deploy(one_task())
+    run_id = await wire.start("one")
+    heard = await wire.client.subscribe(f"{wire.prefix}.events.one.{run_id}.custom")
+    await wire.client.flush()
+    await wire.client.flush()
+    value: Json = json.loads(AWKWARD)
+    await wire.complete(await wire.take(), events=[{"name": "packed", "data": value}])
+    event = json.loads((await heard.next_msg(timeout=60)).data)
+    assert event["type"] == "custom"
+    assert event["data"] == {"name": "packed", "data": value}
+    assert (await wire.result(run_id))["status"] == "completed"

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -178,7 +179,7 @@ class RunDraft:
             at=times.format_instant(at),
             step=effect.step,
             attempt=effect.attempt,
-            data=Raw(codec.dumps(effect.data)),
+            data=Raw(msgspec.json.encode(effect.data)),
         )
         msg_id = f"{run.id}:{effect.seq}:{number}"
         extra = {headers.NATS_MSG_ID: msg_id}

@@ -284,6 +284,10 @@ class Engine:
         for ticker in self._tickers.values():
             await ticker.stop()
         await self._bus.close()
+        try:
+            await self._relay.flush()
+        except StoreUnavailable:
+            log.warning("outbox_not_flushed")  # the next sweep sends these again, with their ids
         await self._pipeline.stop()
 
     def readiness_checks(self) -> Mapping[str, ReadinessCheck]:

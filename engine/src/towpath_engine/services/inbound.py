@@ -81,6 +81,11 @@ class Inbound:
         except ProtocolError as error:
             self._bury(message, kind, reason=error.code, text=str(error), run_id=None)
             return
+        except Exception as error:
+            # A bug of ours, and the same every time: this message must not stop the others.
+            log.exception("message_failed", kind=kind)
+            self._bury(message, kind, reason=ErrorCode.POISON, text=repr(error), run_id=None)
+            return
         self._shell.submit(work)
 
     def _count(self, message: InboundMessage, kind: str) -> None:

@@ -48,15 +48,20 @@ class OutboxRelay:
         confirmed, self._confirmed = self._confirmed, []
         return confirmed
 
+    async def flush(self) -> None:
+        """Delete the rows of what is confirmed. Raises StoreUnavailable; nothing is forgotten."""
+        confirmed = self.take_published()
+        if not confirmed:
+            return
+        try:
+            await self._shell.store.delete_outbox(confirmed)
+        except BaseException:
+            self._confirmed.extend(confirmed)
+            raise
+
     async def sweep(self) -> int:
         """Delete what is confirmed, publish what is overdue; returns how many were published."""
-        confirmed = self.take_published()
-        if confirmed:
-            try:
-                await self._shell.store.delete_outbox(confirmed)
-            except BaseException:
-                self._confirmed.extend(confirmed)
-                raise
+        await self.flush()
         if not self._shell.bus.connected:
             return 0
         rows = await self._shell.store.due_outbox(self._shell.clock.now(), self._sweep_max)

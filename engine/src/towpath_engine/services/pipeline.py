@@ -143,7 +143,10 @@ class Pipeline:
             except WorkPoisonedError as poisoned:
                 self._settle(poisoned.work, poisoned.outcome)
                 again = [work for work in batch if work is not poisoned.work]
-            except StoreRejected as error:
+            except Exception as error:
+                # Whatever else goes wrong goes wrong again: find the culprit, let the others pass.
+                if not isinstance(error, StoreRejected):
+                    log.exception("batch_failed", works=len(batch))
                 self._metrics.batches_retried.labels(reason="rejected").inc()
                 if len(batch) == 1:
                     self._settle_broken(batch[0], error)
