@@ -29,9 +29,13 @@ WAIT_MS_MAX: Final = 30_000
 Tag = Annotated[str, Meta(min_length=1, max_length=TAG_LENGTH_MAX)]
 Tags = Annotated[tuple[Tag, ...], Meta(max_length=TAGS_MAX)]
 PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
-Text = Annotated[str, Meta(max_length=512)]
+TEXT_LENGTH_MAX: Final = 512
+"""Characters of a free text of a person or program."""
+MESSAGE_ID_LENGTH_MAX: Final = 256
+"""Characters of a message id or request id, in a body or a header."""
+Text = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)]
 """Free text of a person or program: who, why, an id of theirs."""
-MessageId = Annotated[str, Meta(min_length=1, max_length=256)]
+MessageId = Annotated[str, Meta(min_length=1, max_length=MESSAGE_ID_LENGTH_MAX)]
 
 
 def _refuse(message: str, name: str, fix: str = "") -> ProtocolError:

@@ -25,6 +25,7 @@ from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.failures import Failure
 from towpath_protocol.limits import WireLimits
 from towpath_protocol.reports import REPORT_TYPES, Report, StepCompleted, StepFailed
+from towpath_protocol.requests import MESSAGE_ID_LENGTH_MAX, TEXT_LENGTH_MAX
 
 log = structlog.get_logger(__name__)
 
@@ -215,7 +216,7 @@ class Inbound:
                 "is missing, this engine requires it",
                 field=headers.SENT_BY,
             )
-        return sender
+        return None if sender is None else _bounded(sender, headers.SENT_BY, TEXT_LENGTH_MAX)
 
     # -- afterwards ------------------------------------------------------------------------------
 
@@ -256,9 +257,20 @@ def _message_id(message: InboundMessage) -> str:
     for name in (headers.MESSAGE_ID, headers.NATS_MSG_ID):
         given = headers.get_text(message.headers, name)
         if given:
-            return given
+            return _bounded(given, name, MESSAGE_ID_LENGTH_MAX)
     return f"stored:{message.stored_at.isoformat()}:{message.stream_seq}"
 
 
 def _not_yet(kind: str) -> Work:
     raise ProtocolError(ErrorCode.NOT_YET, f"{kind} is not built yet", field="subject")
+
+
+def _bounded(text: str, name: str, length_max: int) -> str:
+    if len(text) > length_max or "\x00" in text:
+        raise ProtocolError(
+            ErrorCode.BAD_HEADER,
+            f"has {len(text)} characters (or a NUL)",
+            field=name,
+            fix=f"use at most {length_max} characters, none of them NUL",
+        )
+    return text
