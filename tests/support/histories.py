@@ -17,7 +17,14 @@ from msgspec.structs import replace
 
 from tests.support.builders import BEGIN, Json, a_cause, raw
 from tests.support.scenario import Story
-from towpath_engine.core.effects import Decision, DispatchStep, RevokeToken, Verdict
+from towpath_engine.core.effects import (
+    ConsumeSignal,
+    Decision,
+    DispatchStep,
+    KeepSignal,
+    RevokeToken,
+    Verdict,
+)
 from towpath_engine.core.events import (
     AttemptLost,
     DispatchDelivered,
@@ -43,6 +50,8 @@ from towpath_protocol.reports import (
 )
 
 SIGNALS = ("go", "stop")
+ONE_ENTRY_MAX = 8
+"""Transitions that may follow when a decision has reached its limit: one step, and the end."""
 CALM_STEPS_MAX = 5_000
 """No generated run needs as many; one that does is not coming to its end."""
 
@@ -87,6 +96,8 @@ class World(Story):
         self.reports_seen: list[ReportReceived] = []
         self.tokens_ever: set[str] = set()
         self.signals_sent = 0
+        self.kept: set[int] = set()
+        self.chain: dict[str | None, str] = {}
         self.facts: set[tuple[str | None, str | None, str]] = set()
 
     # Events
@@ -135,12 +146,38 @@ class World(Story):
                 self.tokens_ever.add(effect.token)
         for step in decision.changed:
             _check_step(step)
+        bound = run.limits.transitions_per_decision_max + len(run.definition.steps)
+        assert len(decision.transitions) <= bound + ONE_ENTRY_MAX, "a decision is bounded"
+        self._check_history(decision)
+        self._check_signals(decision)
+        if isinstance(event, ReportReceived) and event.token not in _live_tokens(before):
+            assert decision.verdict is Verdict.STALE
+
+    def _check_history(self, decision: Decision) -> None:
+        """The transitions of each step, and of the run, are a chain; nothing happens twice."""
         for transition in decision.transitions:
+            before = self.chain.get(transition.step, "pending")
+            assert transition.before == before, f"{transition.what}: it was {before}"
+            assert transition.after is not None
+            self.chain[transition.step] = transition.after
             fact = (transition.step, transition.token, transition.what)
             assert transition.token is None or fact not in self.facts, "nothing happens twice"
             self.facts.add(fact)
-        if isinstance(event, ReportReceived) and event.token not in _live_tokens(before):
-            assert decision.verdict is Verdict.STALE
+        for step in decision.changed:
+            assert step.status.value == self.chain.get(step.path), "the row is what was written"
+
+    def _check_signals(self, decision: Decision) -> None:
+        """Each signal is consumed once, and what was not is kept until the run settles."""
+        for effect in decision.effects:
+            if isinstance(effect, KeepSignal):
+                self.kept.add(effect.signal.number)
+            if isinstance(effect, ConsumeSignal | KeepSignal) and effect.consumed_by is not None:
+                number = (
+                    effect.number if isinstance(effect, ConsumeSignal) else self.run.signal_count
+                )
+                self.kept.remove(number)
+        if self.run.status not in SETTLED_RUN:
+            assert {signal.number for signal in self.run.kept} == self.kept
 
     # What the workers do
 
