@@ -74,8 +74,8 @@ async def started(settings: Settings) -> AsyncGenerator[Engine]:
         engine = Engine(settings=settings, store=store, bus=bus, metrics=metrics)
         health = HealthServer(metrics, engine.readiness_checks())
         try:
-            await engine.start()
             port = await health.start(settings.http_host, settings.http_port)
+            await engine.start()
             log.info("engine_ready", prefix=settings.prefix, http_port=port)
             yield engine
         finally:

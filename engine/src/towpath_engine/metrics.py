@@ -49,7 +49,7 @@ class Metrics:
             "dead_letter_dropped_total", "Dead letters not kept, the store of them being full"
         )
         self.messages_pending = self._gauge(
-            "message_pending", "Messages that wait in a partition's consumer", "partition"
+            "message_pending", "Messages of a partition that are not handled yet", "partition"
         )
 
     def _pipeline(self) -> None:
@@ -65,9 +65,6 @@ class Metrics:
         )
         self.run_cache = self._counter(
             "run_cache_total", "Look-ups in the cache of runs, by result", "result"
-        )
-        self.report_to_dispatch_seconds = self._histogram(
-            "report_to_dispatch_seconds", "From a report's store time to the next dispatch", _FAST
         )
         self.outbox_published = self._counter(
             "outbox_published_total", "Messages published, by stream and result", "stream", "result"
@@ -92,16 +89,10 @@ class Metrics:
         self.steps_dispatched = self._counter(
             "step_dispatched_total", "Attempts handed to a queue", "queue"
         )
-        self.step_attempts = self._counter(
-            "step_attempt_total", "Attempts ended, by outcome", "queue", "outcome"
-        )
-        self.step_releases = self._counter(
-            "step_released_total", "Attempts given back by workers", "queue", "reason"
-        )
 
     def _sweeps(self) -> None:
         self.timers_fired = self._counter(
-            "timer_fired_total", "Timers fired, by where they were found", "source"
+            "timer_fired_total", "Timers fired; `preemptible` ones asked the server first", "kind"
         )
         self.timer_late_seconds = self._histogram(
             "timer_late_seconds", "How late a timer fired", _FAST

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from towpath_engine.metrics import Metrics
 from towpath_engine.services.batch import Batch, BatchResult
 from towpath_engine.services.clock import Clock
 from towpath_engine.services.definitions import Definitions
@@ -34,6 +35,7 @@ class Applier:
         cache: RunCache,
         starting: Starting,
         signalling: Signalling,
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -42,6 +44,7 @@ class Applier:
         self._cache = cache
         self._starting = starting
         self._signalling = signalling
+        self._lost = metrics.runs_lost
 
     async def apply(self, works: Sequence[Work], published: Sequence[str]) -> BatchResult:
         """Apply the works in order and commit.
@@ -118,6 +121,7 @@ class Applier:
             written = await batch.tx.save(write)
             lost = {draft.run.id for draft in dirty} - written
             if lost:
+                self._lost.inc(len(lost))
                 batch.drop_losers(lost)
                 dirty = [draft for draft in dirty if draft.run.id in written]
         if batch.rearm:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import structlog
 
+from towpath_engine.bus.errors import BusUnavailable
 from towpath_engine.bus.interface import Bus
 from towpath_engine.health import ReadinessCheck
 from towpath_engine.metrics import Metrics
@@ -50,6 +51,7 @@ _PAGE = 1_000
 """Rows of one page of a sweep."""
 _AUDIT_PAGE = 100
 """Dispatches that one audit looks for in the stream: a request each."""
+_REACHABLE_SECONDS = 30.0
 _LATE_SECONDS_MAX = 60.0
 """How late a pre-emptible timer may fire while its partition is behind (SEMANTICS, ruling 9)."""
 
@@ -90,6 +92,7 @@ class Engine:
         self._build_edges()
         self._tickers = self._build_tickers()
         self._timer_task: asyncio.Task[None] | None = None
+        self._started = False
 
     def _submit(self, work: Work) -> None:
         # Bound late: the services that submit work are parts of what the pipeline is built from.
@@ -165,6 +168,7 @@ class Engine:
                 limits=core_limits(settings),
             ),
             signalling=signalling,
+            metrics=self.metrics,
         )
 
     def _build_edges(self) -> None:
@@ -226,7 +230,7 @@ class Engine:
 
     def _build_tickers(self) -> dict[str, Ticker]:
         settings = self._settings
-        gauges = Gauges(store=self._store, metrics=self.metrics)
+        gauges = Gauges(self._shell)
         duties = {
             "clock": (self._clock.sync, settings.clock_sync_seconds),
             "outbox": (self._relay.sweep, settings.outbox_sweep_seconds),
@@ -248,6 +252,7 @@ class Engine:
         }
         self._dead_letters.on_added = tickers["dead_letters"].wake
         self._advisories.on_added = tickers["advisories"].wake
+        self._bus.on_reset(self.metrics.bus_reconnects.inc)
         self._bus.on_reset(tickers["epoch"].wake)
         self._bus.on_reset(tickers["outbox"].wake)
         return tickers
@@ -268,6 +273,18 @@ class Engine:
         self._bus.on_message(self._inbound.receive)
         self._bus.set_credit(self._settings.pull_credit_count_max)
         self._bus.serve_api(self._router.handle, concurrency_max=self._settings.api_concurrency)
+        await self._until_reachable()
+        self._started = True
+
+    async def _until_reachable(self) -> None:
+        """Return once the server knows that requests can be sent here: whoever is told that the
+        engine is ready must not meet a `no responders`."""
+        try:
+            async with asyncio.timeout(_REACHABLE_SECONDS):
+                while not self._bus.connected:  # noqa: ASYNC110 - the seam has no event for it
+                    await asyncio.sleep(0.005)
+        except TimeoutError as error:
+            raise BusUnavailable("the API could not be offered: the connection was lost") from error
 
     async def stop(self) -> None:
         """Drain: take nothing new, finish what was begun, publish it, then disconnect."""
@@ -291,8 +308,15 @@ class Engine:
         await self._pipeline.stop()
 
     def readiness_checks(self) -> Mapping[str, ReadinessCheck]:
-        """For `/readyz`: NATS is connected, Postgres answers."""
-        return {"nats": self._nats_ready, "postgres": self._postgres_ready}
+        """For `/readyz`: the engine takes work, NATS is connected, Postgres answers."""
+        return {
+            "engine": self._engine_ready,
+            "nats": self._nats_ready,
+            "postgres": self._postgres_ready,
+        }
+
+    async def _engine_ready(self) -> str | None:
+        return None if self._started else "it is starting"
 
     async def _nats_ready(self) -> str | None:
         self.metrics.bus_connected.set(1 if self._bus.connected else 0)

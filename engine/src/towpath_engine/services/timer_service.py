@@ -111,7 +111,8 @@ class TimerService:
             if preemptible:
                 self._held.setdefault(key, due_at)
             else:
-                self._fire(key, due_at)
+                self._fire(key, due_at, kind="plain")
+        self._shell.metrics.timers_armed.set(len(self._armed) + len(self._held))
         if not self._heap:
             return 1.0
         return max(0.0, min(1.0, (self._heap[0][0] - self._shell.clock.now()).total_seconds()))
@@ -125,12 +126,13 @@ class TimerService:
             late = now - due_at
             if self._progress.handled(partition, due_at) or late >= self._progress.late_max:
                 del self._held[key]
-                self._fire(key, due_at)
+                self._fire(key, due_at, kind="preemptible")
 
-    def _fire(self, key: _Key, due_at: datetime) -> None:
+    def _fire(self, key: _Key, due_at: datetime, *, kind: str) -> None:
         if key in self._firing:
             return
         self._firing.add(key)
+        self._shell.metrics.timers_fired.labels(kind=kind).inc()
         self._shell.metrics.timer_late_seconds.observe(
             max(0.0, (self._shell.clock.now() - due_at).total_seconds())
         )
