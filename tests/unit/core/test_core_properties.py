@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import BEGIN, a_run
-from tests.support.histories import Tally, World, definitions
+from tests.support.definitions import definitions
+from tests.support.histories import Tally, World
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.parse import parse_definition
 from towpath_engine.core.states import RunStatus, StepStatus

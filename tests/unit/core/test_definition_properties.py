@@ -7,7 +7,7 @@ import jsonschema_rs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.histories import definitions
+from tests.support.definitions import definitions
 from tests.unit.core.test_definition import FULL_YAML
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.definition_schema import DEFINITION_SCHEMA
