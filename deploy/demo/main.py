@@ -1,15 +1,13 @@
 """The course of the demo, from the first process to the last comparison."""
 
 import asyncio
-import contextlib
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import yaml
@@ -73,14 +71,18 @@ def _not_carried_out(error: BaseException) -> int:
 
 async def _until_stopped(demo: "Demo") -> int:
     """Carry the demo out; SIGINT and SIGTERM stop it in good order."""
-    task = asyncio.create_task(demo.run())
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        return demo.status
+        loop.add_signal_handler(number, stop.set)
+    return await demo.run(stop)
+
+
+async def cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end, asking again: nats-py sometimes swallows a cancel."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=1)
 
 
 class Demo:
@@ -92,31 +94,35 @@ class Demo:
         self._screen = screen
         self.status = 3
 
-    async def run(self) -> int:
-        """From the first process to the last; returns the exit status."""
+    async def run(self, stop: asyncio.Event) -> int:
+        """From the first process to the last, or until `stop`; returns the exit status."""
         with tempfile.TemporaryDirectory(prefix="towpath-demo-") as scratch:
-            async with self._children() as children:
-                stage = Stage(self._options, Path(scratch), children)
-                ready = await stage.open()
-                self._screen.event("ready", **msgspec.to_builtins(ready))
-                self._screen.say(f"NATS {ready.nats_url}, Postgres and the engine are up")
-                api = PlainApi(ready.nats_url, ready.prefix)
-                try:
-                    self.status = await self._carry_out(stage, ready, api)
-                    if self._options.hold:
-                        self._screen.event("holding")
-                        await asyncio.Event().wait()
-                finally:
-                    await api.close()
+            children = Children(self._screen.process)
+            stage = Stage(self._options, Path(scratch), children)
+            work = asyncio.create_task(self._work(stage))
+            stopped = asyncio.create_task(stop.wait())
+            try:
+                await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    work.result()
+            finally:
+                await cancel(work)
+                await cancel(stopped)
+                await children.stop(last=DEV)
         return self.status
 
-    @contextlib.asynccontextmanager
-    async def _children(self) -> AsyncGenerator[Children]:
-        children = Children(self._screen.process)
+    async def _work(self, stage: Stage) -> None:
+        ready = await stage.open()
+        self._screen.event("ready", **msgspec.to_builtins(ready))
+        self._screen.say(f"NATS {ready.nats_url}, Postgres and the engine are up")
+        api = PlainApi(ready.nats_url, ready.prefix)
         try:
-            yield children
+            self.status = await self._carry_out(stage, ready, api)
+            if self._options.hold:
+                self._screen.event("holding")
+                await asyncio.Event().wait()
         finally:
-            await children.stop(last=DEV)
+            await api.close()
 
     async def _carry_out(self, stage: Stage, ready: Ready, api: PlainApi) -> int:
         wanted = expected.expected_outcomes(self._options.orders)

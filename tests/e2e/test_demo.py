@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -149,6 +150,16 @@ def test_the_demo_takes_another_file_of_orders(tmp_path: Path) -> None:
     }
     assert (result["completed_by"].get("node", 0) > 0) == (shutil.which("node") is not None)
     assert demo.wait() == 0
+
+
+def test_ctrl_c_stops_everything_in_the_middle() -> None:
+    demo = DemoProcess()
+    try:
+        demo.wait_settled(1)
+        demo.popen.send_signal(signal.SIGINT)
+        assert demo.wait() == 3
+    finally:
+        demo.close()  # fails when a process is left
 
 
 @pytest.mark.slow
