@@ -24,7 +24,7 @@ from tests.support.store_builders import (
 )
 from towpath_engine.core.model import Cause, Failure, Run, Step
 from towpath_engine.core.states import RunStatus, StepKind, StepStatus, WaitReason
-from towpath_engine.store.errors import StoreRejected
+from towpath_engine.store.errors import CursorError, StoreRejected
 from towpath_engine.store.interface import BatchWrite, KeyClaim, LoadRequest, RunFilter, Store
 
 AWKWARD_VALUES = [
@@ -359,9 +359,9 @@ async def test_a_page_of_runs_leaves_payloads_behind(store: Store) -> None:
 
 @pytest.mark.parametrize("cursor", ["", "x", "1.2", "999999999999999999." + an_id(1), "1"])
 async def test_a_malformed_cursor_is_a_value_error(store: Store, cursor: str) -> None:
-    with pytest.raises(ValueError, match="malformed cursor"):
+    with pytest.raises(CursorError, match="malformed cursor"):
         await store.list_runs(RunFilter(), cursor, 10)
-    with pytest.raises(ValueError, match="malformed cursor"):
+    with pytest.raises(CursorError, match="malformed cursor"):
         await store.list_dead_letters(cursor, 10)
 
 

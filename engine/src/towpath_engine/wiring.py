@@ -25,6 +25,7 @@ def core_limits(settings: Settings) -> CoreLimits:
         signals_kept_max=settings.signals_kept_max,
         releases_in_a_row_max=settings.releases_in_a_row_max,
         events_per_report_max=settings.events_per_report_max,
+        ack_wait_ms=int(settings.ack_wait_seconds * 1_000),
         reply=subjects.reply_prefix(settings.prefix),
     )
 

@@ -75,6 +75,7 @@ def dispatch_body(run: Run, step: Step) -> bytes:
         dispatched_at=format_instant(step.dispatched_at),
         attempt_timeout_ms=spec.timeouts.attempt_ms,
         heartbeat_timeout_ms=spec.timeouts.heartbeat_ms,
+        ack_wait_ms=run.limits.ack_wait_ms,
         deadline=None if end is None else format_instant(end),
         last_error=None if step.last_error is None else failures.to_wire(step.last_error),
         last_progress=None if step.progress is None else Raw(step.progress),

@@ -20,3 +20,6 @@ class CoreLimits(Struct, frozen=True, kw_only=True):
     reply: str = "towpath.in"
     """No limit, but the one other setting that `decide` needs: the `reply` of every dispatch,
     `<prefix>.in`."""
+    ack_wait_ms: int = 30_000
+    """Not a limit either: told to workers in every dispatch, so that they know how often to say
+    that they are still at it."""

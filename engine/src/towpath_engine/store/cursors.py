@@ -4,6 +4,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from towpath_engine.store.errors import CursorError
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RUN_CURSOR: Final = re.compile(
     r"(\d{1,18})\.([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
@@ -26,26 +28,26 @@ def format_run_cursor(place: RunPlace) -> str:
 
 
 def parse_run_cursor(cursor: str | None) -> RunPlace:
-    """The place again; after everything for None. Raises ValueError for anything malformed."""
+    """The place again; after everything for None. Raises CursorError for anything malformed."""
     if cursor is None:
         return LAST_INSTANT, LAST_ID
     match = _RUN_CURSOR.fullmatch(cursor)
     if match is None:
         message = "malformed cursor"
-        raise ValueError(message)
+        raise CursorError(message)
     try:
         at = _EPOCH + timedelta(microseconds=int(match[1]))
     except OverflowError as fault:
         message = "malformed cursor"
-        raise ValueError(message) from fault
+        raise CursorError(message) from fault
     return at, match[2]
 
 
 def parse_id_cursor(cursor: str | None) -> str | None:
-    """A cursor that is an id. Raises ValueError for anything else."""
+    """A cursor that is an id. Raises CursorError for anything else."""
     if cursor is not None and _UUID.fullmatch(cursor) is None:
         message = "malformed cursor"
-        raise ValueError(message)
+        raise CursorError(message)
     return cursor
 
 

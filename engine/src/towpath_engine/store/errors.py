@@ -23,6 +23,10 @@ class StoreRejected(StoreError):  # noqa: N818 - the seam's own word
         self.constraint = constraint
 
 
+class CursorError(Exception):
+    """A cursor that no page of this store has handed out."""
+
+
 class SchemaMismatch(Exception):  # noqa: N818 - the seam's own word
     """The schema in the database is not the one this engine needs. The message is one sentence
     that names the fix.

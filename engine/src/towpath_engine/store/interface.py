@@ -388,7 +388,7 @@ class Store(Protocol):
         ...
 
     async def list_runs(self, where: RunFilter, cursor: str | None, limit: int) -> RunPage:
-        """Runs newest first. Raises ValueError for a malformed cursor."""
+        """Runs newest first. Raises CursorError for a malformed cursor."""
         ...
 
     async def get_history(self, run_id: str, after_seq: int, limit: int) -> list[Transition]:

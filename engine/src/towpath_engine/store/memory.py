@@ -172,7 +172,7 @@ class MemoryStore:
     async def list_dead_letters(
         self, cursor: str | None, limit: int
     ) -> tuple[list[DeadLetter], str | None]:
-        """See Store. Raises ValueError for a malformed cursor."""
+        """See Store. Raises CursorError for a malformed cursor."""
         before = parse_id_cursor(cursor)
         ids = sorted(self._state.letters, reverse=True)
         found = [self._state.letters[i] for i in ids if before is None or i < before]

@@ -11,6 +11,7 @@ from towpath_engine.services.api import views
 from towpath_engine.services.api.errors import ApiFailureError
 from towpath_engine.services.api.router import RequestReader
 from towpath_engine.services.result_waiters import ResultWaiters
+from towpath_engine.store.errors import CursorError
 from towpath_engine.store.interface import RunFilter, Store
 from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.replies import (
@@ -146,7 +147,7 @@ class Queries:
         )
         try:
             page = await self._store.list_runs(where, body.cursor, body.limit)
-        except ValueError as error:
+        except CursorError as error:
             _bad_cursor(error)
         return RunList(
             runs=tuple(views.run_summary(run) for run in page.runs), next_cursor=page.next_cursor
@@ -194,7 +195,7 @@ class Queries:
         body = self._reader.read(request, ListDeadLetters)
         try:
             rows, cursor = await self._store.list_dead_letters(body.cursor, body.limit)
-        except ValueError as error:
+        except CursorError as error:
             _bad_cursor(error)
         return DeadLetterList(
             dead_letters=tuple(
@@ -237,7 +238,7 @@ def _cut(value: bytes, offset: int) -> bytes:
     return value[offset:end]
 
 
-def _bad_cursor(error: ValueError) -> NoReturn:
+def _bad_cursor(error: CursorError) -> NoReturn:
     raise ProtocolError(
         ErrorCode.MALFORMED,
         str(error),
