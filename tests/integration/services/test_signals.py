@@ -1,5 +1,6 @@
 """Signals through a real engine: never lost, each consumed once, whatever the order."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -158,3 +159,54 @@ async def test_without_a_sender_a_message_is_buried_where_one_is_required(
         assert letters[0]["reason"] == "missing_sender"
         await wire.put("in.start.one.-.-", b"1", {"Towpath-Sent-By": "shop"})
         assert (await wire.take())["input"] == 1
+
+
+async def test_a_repeat_of_a_signal_by_key_is_not_for_the_next_run(wire: WireClient) -> None:
+    definition = one_wait()
+    definition["steps"].append({"name": "more", "wait": {"signal": "more"}})
+    await wire.deploy(definition)
+    key = new_key()
+    headers = {"Towpath-Key": key, "Towpath-Message-Id": "m1"}
+    first = await wire.start("waiting", key=key)
+    for name in ("go", "more"):
+        await wire.put(f"in.signal-key.waiting.x.{name}", b"1", headers)
+    await wire.result(first)
+    # Both repeats come while nobody holds the key, before the new signal of the same partition.
+    await wire.put("in.signal-key.waiting.x.go", b"1", headers)
+    await wire.put("in.signal-key.waiting.x.go", b"2", {**headers, "Towpath-Message-Id": "m2"})
+    second = await wire.start("waiting", key=key)
+    await wire.put("in.signal-key.waiting.x.more", b"3", {**headers, "Towpath-Message-Id": "m3"})
+    assert (await wire.result(second))["output"]["payload"] == 3
+    assert (await wire.step(second, "wait"))["output"]["payload"] == 2
+    assert await wire.dead_letters() == []
+
+
+async def test_a_parked_signal_outlives_a_run_that_settles_at_once(
+    jetstream_url: str, postgres_url: str, prefix: str, schema: str
+) -> None:
+    settings = engine_settings(
+        jetstream_url, postgres_url, prefix, schema, park_seconds=5, parked_sweep_seconds=0.2
+    )
+    async with running(settings), connected(jetstream_url, prefix) as wire:
+        quick = {"workflow": "quick", "steps": [{"name": "only", "pass": 1}]}
+        await wire.deploy({**one_wait(), **quick})
+        key = new_key()
+        await wire.put("in.signal-key.quick.x.go", b"7", {"Towpath-Key": key})
+        await wire.result(await wire.start("quick", key=key))
+        letters = await _letters(wire)
+        assert [letter["reason"] for letter in letters] == ["unknown_key"]
+
+
+async def test_signal_with_start_never_meets_a_settled_run(wire: WireClient) -> None:
+    await wire.deploy(one_wait())
+    request = {"workflow": "waiting", "key": new_key(), "signal": "go"}
+    answers = await asyncio.gather(
+        *(
+            wire.api("run.signal-with-start", **request, payload=n, request_id=f"r{n % 20}")
+            for n in range(40)
+        )
+    )
+    for n in range(20):
+        first, repeat = answers[n]["run_id"], answers[n + 20]["run_id"]
+        assert first == repeat
+        assert (await wire.result(first))["output"]["payload"] in (n, n + 20)

@@ -40,7 +40,7 @@ class BatchResult:
         self.rearmed: list[tuple[Run, str | None]] = []
         """Runs and paths whose timer fired and was not due: to be armed in memory again."""
         self.again: list[Work] = []
-        """Work that met a newer version and must be decided again."""
+        """Work that met a newer version or a freed key and must be decided again."""
 
 
 class Batch:
@@ -59,6 +59,8 @@ class Batch:
         self.unparked: list[str] = []
         self.rearm: list[tuple[str, str | None, datetime | None]] = []
         self.requests: list[tuple[str, str, str]] = []
+        self.reclaimed: set[tuple[str, str | None]] = set()
+        """(workflow, request id) of starts that have to claim their key again."""
 
     def settle(self, work: Work, outcome: Outcome) -> None:
         """Say how a work ended; its sender is told after the commit."""

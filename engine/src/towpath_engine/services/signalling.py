@@ -44,13 +44,17 @@ class Signalling:
     ) -> Outcome:
         """Give the signal to its run, or say why not."""
         keyed = None if work.key is None else _keyed_id(work.key, signal)
-        if draft is not None and self._is_repeat(batch, draft, signal, keyed):
+        # A run that took it may have settled since: its repeat is not for the next one. Who waits
+        # for an answer is told that nobody holds the key.
+        if (draft is not None or signal.by_message) and self._is_repeat(
+            batch, draft, signal, keyed
+        ):
             self._unpark(batch, work)
-            return Outcome(kind=OutcomeKind.DUPLICATE, run_id=draft.run.id)
+            run_id = None if draft is None else draft.run.id
+            return Outcome(kind=OutcomeKind.DUPLICATE, run_id=run_id)
         # A run that held the key may have settled within this batch: then nobody holds it.
         if draft is None or (work.key is not None and draft.run.status in SETTLED_RUN):
             return self._to_nobody(batch, work, signal)
-        self._unpark(batch, work)
         cause = work.cause or Cause(
             type="signal", kind=signal.name, message_id=signal.message_id, by=signal.sent_by
         )
@@ -68,6 +72,7 @@ class Signalling:
         )
         outcome = batch.decide(draft, event)
         if outcome.kind is OutcomeKind.APPLIED:
+            self._unpark(batch, work)
             batch.known.add(_signal_id(draft.run.id, signal))
             if keyed is not None:
                 batch.known_keyed.add(keyed)
@@ -81,19 +86,28 @@ class Signalling:
             return
         by_key = {(draft.run.workflow, draft.run.key or ""): draft for draft in new}
         keys = [(workflow, key) for workflow, key in by_key if key]
-        for row in await batch.tx.take_parked([draft.run.id for draft in new], keys):
+        taken = [
+            (self._parking.unpark(row), self._parking.spec(row), row)
+            for row in await batch.tx.take_parked([draft.run.id for draft in new], keys)
+        ]
+        keyed = [_keyed_id(work.key, signal) for work, signal, _ in taken if work.key is not None]
+        if keyed:
+            batch.known_keyed |= await batch.tx.known_keyed_signals(keyed)
+        for work, signal, row in taken:
             draft = batch.drafts.get(row.run_id or "")
             if draft is None:
                 draft = by_key.get((row.workflow or "", row.key or ""))
-            if draft is not None:
-                work = self._parking.unpark(row)
-                self.apply(batch, work, draft, self._parking.spec(row))
+            outcome = self.apply(batch, work, draft, signal)
+            if outcome.kind not in {OutcomeKind.APPLIED, OutcomeKind.DUPLICATE}:
+                # The run settled in its first decision or has no room: the signal waits on, for
+                # the next run with the key or for its end as a dead letter.
+                batch.parked.append(row)
 
     @staticmethod
     def _is_repeat(
-        batch: Batch, draft: RunDraft, signal: SignalSpec, keyed: KeyedSignalId | None
+        batch: Batch, draft: RunDraft | None, signal: SignalSpec, keyed: KeyedSignalId | None
     ) -> bool:
-        if _signal_id(draft.run.id, signal) in batch.known:
+        if draft is not None and _signal_id(draft.run.id, signal) in batch.known:
             return True
         return keyed is not None and keyed in batch.known_keyed
 

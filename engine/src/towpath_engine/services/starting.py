@@ -11,6 +11,7 @@ from towpath_engine.core.events import RunBegun
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Cause, Run
 from towpath_engine.core.schemas import validate_input
+from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.services.batch import Batch, WorkPoisonedError
 from towpath_engine.services.clock import Identity
 from towpath_engine.services.definitions import Definitions
@@ -79,6 +80,10 @@ class Starting:
             return  # refused by `claim`
         created = work.run_id == start.run_id
         draft = batch.drafts.get(work.run_id)
+        if not created and draft is not None and _is_freed(batch, work, start, draft):
+            # The holder has settled since the claim and can't take the signal: its key is free now.
+            _claim_again(batch, work, start, draft)
+            return
         if created and draft is not None:
             cause = work.cause or Cause(type="start", by=start.triggered_by)
             event = RunBegun(seed=self._identity.new_seed(), cause=cause)
@@ -163,6 +168,26 @@ class Starting:
             triggered_by=start.triggered_by,
             traceparent=start.traceparent,
         )
+
+
+def _is_freed(batch: Batch, work: Work, start: StartSpec, draft: RunDraft) -> bool:
+    """Whether a start with a signal was pointed by its key at a run that is not live any more.
+
+    A start without one may be answered with a run that was live when it came.
+    """
+    if work.signal is None or draft.run.status not in SETTLED_RUN:
+        return False
+    if start.key is None or draft.run.key != start.key:
+        return False
+    return not work.same_request or (start.workflow, start.request_id) in batch.reclaimed
+
+
+def _claim_again(batch: Batch, work: Work, start: StartSpec, draft: RunDraft) -> None:
+    batch.result.again.append(work)
+    if start.request_id is not None:
+        batch.reclaimed.add((start.workflow, start.request_id))
+        request = (start.workflow, start.request_id, draft.run.id)
+        batch.requests = [other for other in batch.requests if other != request]
 
 
 def _start_at(start: StartSpec, now: datetime) -> datetime | None:

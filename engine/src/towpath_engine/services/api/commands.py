@@ -4,6 +4,7 @@ They go through the pipeline like every other event, and are answered after its 
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from datetime import datetime
 
@@ -111,7 +112,12 @@ class Commands:
         """run.signal-with-start, in one transaction"""
         body = self._reader.read(request, SignalWithStart)
         start = self._start_spec(body, _traceparent(request))
-        signal = self._signal_spec(body.signal, body.payload, body.message_id, body.sent_by)
+        message_id = body.message_id
+        if message_id is None and body.request_id is not None:
+            # A repeat of the request is the same signal, too. A digest has a length of its own.
+            digest = hashlib.sha256(body.request_id.encode()).hexdigest()
+            message_id = f"request:{digest}"
+        signal = self._signal_spec(body.signal, body.payload, message_id, body.sent_by)
         outcome = await self._run(lambda settle: Work(settle=settle, start=start, signal=signal))
         if outcome.kind not in _FINE or outcome.run_id is None:
             raise failure_of(outcome)
