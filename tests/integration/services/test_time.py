@@ -152,3 +152,18 @@ async def test_a_first_heartbeat_creates_the_consumers_of_a_new_queue(wire: Wire
         return info.name == "fresh_p3"
 
     assert await eventually(there)
+
+
+async def test_the_last_instant_of_the_calendar_is_one_like_any_other(wire: WireClient) -> None:
+    # Postgres and its client take the very last microsecond for infinity, without a zone.
+    last = "9999-12-31T23:59:59.999999Z"
+    step = {"name": "rest", "sleep": {"until": "${ input }"}}
+    await wire.deploy({"workflow": "long", "steps": [step]})
+    sleeping = await wire.start("long", last)
+    pending = await wire.start("long", last, at=last)
+    for run_id in (sleeping, pending):
+        assert (await wire.run(run_id))["status"] in {"waiting", "pending"}
+    assert (await wire.step(sleeping, "rest"))["wake_at"].startswith("9999-12-31")
+    await wire.api("run.cancel", run_id=sleeping)
+    await wire.api("run.cancel", run_id=pending)
+    assert (await wire.result(sleeping))["status"] == "cancelled"

@@ -25,7 +25,7 @@ from towpath_engine.core.definition import (
 )
 from towpath_engine.core.effects import ConsumeSignal, ContinueLater
 from towpath_engine.core.expressions.interface import ExpressionFailed
-from towpath_engine.core.instants import plus_ms
+from towpath_engine.core.instants import LATEST, plus_ms
 from towpath_engine.core.model import Failure, KeptSignal, Step
 from towpath_engine.core.scope import Scope
 from towpath_engine.core.settling import (
@@ -196,7 +196,7 @@ def take_signal(changes: Changes, step: Step, signal: KeptSignal) -> str | None:
 def _sleep(changes: Changes, step: Step, spec: SleepSpec) -> Onward:
     if spec.until is not None:
         field = f"steps.{step.path}.until"
-        until = _instant(spec.until.render(Scope(changes, step)), field)
+        until = min(LATEST, _instant(spec.until.render(Scope(changes, step)), field))
     else:
         until = plus_ms(changes.now, spec.duration_ms or 0)
     if until <= changes.now:

@@ -1,13 +1,14 @@
 """Starts inside a batch: check against the workflow, claim keys, create or find the run."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec import Struct
 
 from towpath_engine.core.create import new_run
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.events import RunBegun
+from towpath_engine.core.instants import LATEST, plus_ms
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Cause, Run
 from towpath_engine.core.schemas import validate_input
@@ -191,9 +192,9 @@ def _claim_again(batch: Batch, work: Work, start: StartSpec, draft: RunDraft) ->
 
 
 def _start_at(start: StartSpec, now: datetime) -> datetime | None:
-    if start.start_at is not None or start.delay_ms is None:
-        return start.start_at
-    return now + timedelta(milliseconds=start.delay_ms)
+    if start.start_at is not None:
+        return min(LATEST, start.start_at)
+    return None if start.delay_ms is None else plus_ms(now, start.delay_ms)
 
 
 def _not_deployed(start: StartSpec, *, known: bool) -> Outcome:
