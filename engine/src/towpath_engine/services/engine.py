@@ -53,7 +53,7 @@ _AUDIT_PAGE = 100
 """Dispatches that one audit looks for in the stream: a request each."""
 _REACHABLE_SECONDS = 30.0
 _LATE_SECONDS_MAX = 60.0
-"""How late a pre-emptible timer may fire while its partition is behind (SEMANTICS, ruling 9)."""
+"""How late a pre-emptible timer may fire while its partition is behind (decision 0011)."""
 
 
 class Engine:
@@ -91,14 +91,13 @@ class Engine:
         self._build_pipeline()
         self._build_edges()
         self._tickers = self._build_tickers()
-        self._timer_task: asyncio.Task[None] | None = None
         self._started = False
 
     def _submit(self, work: Work) -> None:
         # Bound late: the services that submit work are parts of what the pipeline is built from.
         self._pipeline.submit(work)
 
-    # -- building --------------------------------------------------------------------------------
+    # Building
 
     def _build_pipeline(self) -> None:
         settings = self._settings
@@ -234,7 +233,8 @@ class Engine:
         duties = {
             "clock": (self._clock.sync, settings.clock_sync_seconds),
             "outbox": (self._relay.sweep, settings.outbox_sweep_seconds),
-            "timers": (self._timers.sweep, settings.timer_sweep_seconds),
+            "timers": (self._timers.fire, self._timers.pause_seconds),
+            "timer_sweep": (self._timers.sweep, settings.timer_sweep_seconds),
             "watch": (self._watch.observe, settings.dispatch_watch_seconds),
             "epoch": (self._watch.check_epoch, settings.stream_check_seconds),
             "audit": (self._watch.audit, settings.dispatch_audit_seconds),
@@ -252,12 +252,13 @@ class Engine:
         }
         self._dead_letters.on_added = tickers["dead_letters"].wake
         self._advisories.on_added = tickers["advisories"].wake
+        self._timers.on_armed = tickers["timers"].wake
         self._bus.on_reset(self.metrics.bus_reconnects.inc)
         self._bus.on_reset(tickers["epoch"].wake)
         self._bus.on_reset(tickers["outbox"].wake)
         return tickers
 
-    # -- running ---------------------------------------------------------------------------------
+    # Running
 
     async def start(self) -> None:
         """Connect, catch up with what a crash left, then take messages and requests.
@@ -267,7 +268,6 @@ class Engine:
         await self._clock.sync()
         await self._bus.start()
         await self._queues.refresh()
-        self._timer_task = asyncio.create_task(self._timers.run(), name="timers")
         for ticker in self._tickers.values():
             ticker.start()
         self._bus.on_message(self._inbound.receive)
@@ -289,9 +289,7 @@ class Engine:
     async def stop(self) -> None:
         """Drain: take nothing new, finish what was begun, publish it, then disconnect."""
         self._bus.set_credit(0)
-        self._timers.stop()
-        if self._timer_task is not None:
-            await self._timer_task
+        await self._tickers["timers"].stop()
         try:
             async with asyncio.timeout(self._settings.drain_seconds):
                 await self._pipeline.drain()

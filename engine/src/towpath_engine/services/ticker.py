@@ -18,6 +18,8 @@ _BACKOFF_SECONDS_MAX = 10.0
 class Ticker:
     """Calls `run_once` every `interval` seconds until `stop()`.
 
+    `interval` may also be a function that is asked after each tick how long to pause: then it is
+    kept exactly, while a fixed one is spread by a tenth, so that engines do not march in step.
     A lost server is retried with growing pauses and said once; anything else that a tick raises
     is a bug of that tick: it is logged with its traceback, counted, and the ticker goes on.
     `wake()` makes the next tick happen at once.
@@ -28,7 +30,7 @@ class Ticker:
         name: str,
         run_once: Callable[[], Awaitable[object]],
         *,
-        interval: float,
+        interval: float | Callable[[], float],
         metrics: Metrics,
     ) -> None:
         self._name = name
@@ -58,7 +60,7 @@ class Ticker:
         failures = 0
         while not self._stopping:
             failures = await self._tick(failures)
-            pause = self._interval * random.uniform(0.9, 1.1)  # noqa: S311 - spreads load only
+            pause = self._pause()
             if failures:
                 pause = max(pause, min(0.2 * 2**failures, _BACKOFF_SECONDS_MAX))
             try:
@@ -67,6 +69,11 @@ class Ticker:
             except TimeoutError:
                 pass
             self._wake.clear()
+
+    def _pause(self) -> float:
+        if callable(self._interval):
+            return self._interval()
+        return self._interval * random.uniform(0.9, 1.1)  # noqa: S311 - spreads load only
 
     async def _tick(self, failures: int) -> int:
         try:

@@ -4,7 +4,6 @@ The heap is a convenience; the rows are the truth. Firing means feeding TimerDue
 the core decides whether anything is due.
 """
 
-import asyncio
 import heapq
 from datetime import datetime, timedelta
 
@@ -18,12 +17,16 @@ from towpath_engine.store.interface import DueTimer
 
 _Key = tuple[str, str | None]
 
-_PREEMPTIBLE_PAUSE = 0.1
-"""Seconds between two questions to the server about a busy partition."""
+_HELD_PAUSE_SECONDS = 0.1
+"""Between two questions to the server about a busy partition."""
+_PAUSE_SECONDS_MAX = 1.0
 
 
 class TimerService:
-    """`arm` after each commit; `run` fires; `sweep` every second loads what is due soon."""
+    """`arm` after each commit; `fire` at each instant; `sweep` now and then loads what is due soon.
+
+    `on_armed` is called when an instant became the nearest one: the ticker of `fire` must wake.
+    """
 
     def __init__(
         self,
@@ -45,8 +48,7 @@ class TimerService:
         self._armed: dict[_Key, datetime] = {}
         self._firing: set[_Key] = set()
         self._held: dict[_Key, datetime] = {}
-        self._changed = asyncio.Event()
-        self._stopping = False
+        self.on_armed = lambda: None
 
     def arm(self, run: Run, steps: list[Step]) -> None:
         """Take over the instants of a run that was just committed, as far as they are near."""
@@ -65,24 +67,21 @@ class TimerService:
             self._take(row)
         return len(rows)
 
-    async def run(self) -> None:
-        """Fire what is due until `stop()`."""
-        while not self._stopping:
-            pause = self._fire_due()
-            if self._held:
-                await self._release_held()
-                pause = min(pause, _PREEMPTIBLE_PAUSE)
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(pause):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+    async def fire(self) -> int:
+        """Fire what is due; what a message could pre-empt only once it may. Returns how many."""
+        fired = self._fire_due()
+        if self._held:
+            fired += await self._release_held()
+        self._shell.metrics.timers_armed.set(len(self._armed) + len(self._held))
+        return fired
 
-    def stop(self) -> None:
-        """Make `run` return."""
-        self._stopping = True
-        self._changed.set()
+    def pause_seconds(self) -> float:
+        """How long `fire` has nothing to do: until the nearest instant, at most a second."""
+        pause = _HELD_PAUSE_SECONDS if self._held else _PAUSE_SECONDS_MAX
+        if self._heap:
+            left = (self._heap[0][0] - self._shell.clock.now()).total_seconds()
+            pause = min(pause, max(0.0, left))
+        return pause
 
     def _take(self, row: DueTimer) -> None:
         self._push(row.run_id, row.path, row.due_at, preemptible=row.preemptible)
@@ -97,10 +96,11 @@ class TimerService:
         self._armed[key] = due_at
         heapq.heappush(self._heap, (due_at, run_id, path or "", preemptible))
         if self._heap[0][0] == due_at:
-            self._changed.set()
+            self.on_armed()
 
-    def _fire_due(self) -> float:
-        """Fire or hold everything due; returns seconds until the next instant (at most 1)."""
+    def _fire_due(self) -> int:
+        """Fire or hold everything due; returns how many were fired."""
+        fired = 0
         now = self._shell.clock.now()
         while self._heap and self._heap[0][0] <= now:
             due_at, run_id, text, preemptible = heapq.heappop(self._heap)
@@ -112,12 +112,11 @@ class TimerService:
                 self._held.setdefault(key, due_at)
             else:
                 self._fire(key, due_at, kind="plain")
-        self._shell.metrics.timers_armed.set(len(self._armed) + len(self._held))
-        if not self._heap:
-            return 1.0
-        return max(0.0, min(1.0, (self._heap[0][0] - self._shell.clock.now()).total_seconds()))
+                fired += 1
+        return fired
 
-    async def _release_held(self) -> None:
+    async def _release_held(self) -> int:
+        fired = 0
         partitions = {self._progress.partition_of(run_id) for run_id, _ in self._held}
         await self._progress.refresh(partitions)
         now = self._shell.clock.now()
@@ -127,6 +126,8 @@ class TimerService:
             if self._progress.handled(partition, due_at) or late >= self._progress.late_max:
                 del self._held[key]
                 self._fire(key, due_at, kind="preemptible")
+                fired += 1
+        return fired
 
     def _fire(self, key: _Key, due_at: datetime, *, kind: str) -> None:
         if key in self._firing:
