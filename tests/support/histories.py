@@ -127,7 +127,7 @@ class World(Story):
         return replace(self.run, steps=steps)
 
     def _check(self, before: Run, event: Event, decision: Decision) -> None:
-        """The invariants of DESIGN, 1 to 5."""
+        """The invariants 1 to 5 of ARCHITECTURE."""
         run = decision.run
         if run.status in SETTLED_RUN:
             assert not any(step.status in OPEN_STEP for step in run.steps.values())

@@ -40,7 +40,7 @@ class WireClient:
         self.prefix = prefix
         self._tasks: list[asyncio.Task[None]] = []
 
-    # -- the API ---------------------------------------------------------------------------------
+    # The API
 
     async def api(self, verb: str, **body: Json) -> Json:
         """Ask; raises RefusedError for an error answer."""
@@ -123,7 +123,7 @@ class WireClient:
             if cursor is None:
                 return rows
 
-    # -- messages --------------------------------------------------------------------------------
+    # Messages
 
     async def put(
         self, subject: str, body: bytes = b"", headers: Mapping[str, str] | None = None
@@ -149,7 +149,7 @@ class WireClient:
         error = {"type": "Broken", "message": "it broke", "retryable": True, **error}
         return await self.report(dispatch, "step-failed", error=error)
 
-    # -- a worker --------------------------------------------------------------------------------
+    # A worker
 
     async def pull(self, queue: str = "default", level: int = 2) -> tuple[Json, Msg]:
         """The next dispatch of a queue, not acknowledged: (body, message)."""

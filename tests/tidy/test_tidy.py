@@ -45,6 +45,9 @@ REGISTRY_HOSTS = re.compile(
 )
 MACHINE_PATHS = re.compile(r"(?<![\w.}])/(work|root|home/[a-z]+|Users/[A-Za-z]+)/(?![*<])")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+# Documents that a reader of this repository does not have.
+OUTSIDE = re.compile(r"\b(DESIGN|SEMANTICS|WIRE|STYLE)\b|\bruling \d")
+BANNER = re.compile(r"^\s*(#|//|--) ?[-=*#]{2}")
 # Only these may give up on types: they wrap libraries that have none.
 UNTYPED_PLACES = re.compile(
     r"towpath_engine/(store|bus)/"
@@ -172,6 +175,14 @@ def test_no_lock_file_is_tracked() -> None:
 
 def test_nothing_is_marked_unfinished() -> None:
     require_none(found_lines(UNFINISHED, list(tracked())))
+
+
+def test_no_document_outside_the_repository_is_referred_to() -> None:
+    require_none(found_lines(OUTSIDE, list(tracked())))
+
+
+def test_comments_are_sentences_and_no_banners() -> None:
+    require_none(found_lines(BANNER, [name for name in tracked() if MEASURED.search(name)]))
 
 
 def test_types_are_given_up_only_at_the_walls() -> None:

@@ -55,7 +55,7 @@ class SettingInfo(Struct, frozen=True, kw_only=True):
 class Settings(Struct, frozen=True, kw_only=True):
     """The engine's settings. `_bytes_max` are bytes, `_count_max` counts, `_seconds` seconds."""
 
-    # -- NATS
+    # NATS
     nats_url: str = "nats://127.0.0.1:4222"
     nats_credentials_file: str = ""
     nats_nkey_seed_file: str = ""
@@ -79,13 +79,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     queue_count_max: Count = 256
     require_sender: bool = True
 
-    # -- Postgres
+    # Postgres
     postgres_url: str = "postgresql://127.0.0.1:5432/postgres"
     postgres_schema: Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,47}\Z")] = "towpath"
     postgres_pool_size: Annotated[int, Meta(ge=2, le=1_000)] = 8
     postgres_statement_timeout_seconds: Seconds = 30.0
 
-    # -- The pipeline
+    # The pipeline
     batch_count_max: Count = 256
     transactions_in_flight_max: Annotated[int, Meta(ge=1, le=64)] = 3
     run_cache_count_max: Annotated[int, Meta(ge=0)] = 10_000
@@ -94,7 +94,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     timer_horizon_seconds: Seconds = 60.0
     timer_count_max: Count = 200_000
 
-    # -- Sweeps
+    # Sweeps
     timer_sweep_seconds: Seconds = 5.0
     outbox_sweep_seconds: Seconds = 2.0
     outbox_retry_seconds: Seconds = 5.0
@@ -109,7 +109,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     dead_letter_count_max: Count = 100_000
     dead_letter_bytes_max: Size = 1 * GIB
 
-    # -- Limits of the wire
+    # Limits of the wire
     payload_bytes_max: Size = 256 * KIB
     context_bytes_max: Size = 8 * KIB
     metadata_bytes_max: Size = 64 * KIB
@@ -123,14 +123,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     json_depth_max: Annotated[int, Meta(ge=4, le=64)] = 64
     start_many_count_max: Annotated[int, Meta(ge=1, le=10_000)] = 10_000
 
-    # -- Limits of a run
+    # Limits of a run
     transitions_per_decision_max: Count = 1_000
     transitions_per_run_max: Count = 1_000_000
     signals_kept_max: Count = 10_000
     releases_in_a_row_max: Count = 100
     events_per_report_max: Count = 100
 
-    # -- Limits of an expression
+    # Limits of an expression
     expression_length_total_max: Count = 64 * KIB
     expression_source_length_max: Count = 4_096
     expression_nodes_max: Count = 500
@@ -142,7 +142,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     expression_list_length_max: Count = 10_000
     expression_result_bytes_max: Size = 256 * KIB
 
-    # -- The process
+    # The process
     api_concurrency: Count = 256
     http_host: str = "127.0.0.1"
     http_port: Port = 8080

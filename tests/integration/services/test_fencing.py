@@ -1,4 +1,4 @@
-"""Nothing but the current token of a step changes anything (DESIGN, invariants 3 to 5)."""
+"""Nothing but the current token of a step changes anything (ARCHITECTURE, invariants 3 to 5)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""JetStream may lose anything at any moment: the run goes on (DESIGN, invariants 6 and 7)."""
+"""JetStream may lose anything at any moment: the run goes on (ARCHITECTURE, invariants 6 and 7)."""
 
 from typing import Any
 

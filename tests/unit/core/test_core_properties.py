@@ -1,4 +1,4 @@
-"""DESIGN's invariants 1 to 5 over random definitions and random orders of events.
+"""The invariants 1 to 5 of ARCHITECTURE over random definitions and random orders of events.
 
 What a history must never show is checked by the world after every decision; here it is only said
 which histories there are, and that together they have seen every legal change.

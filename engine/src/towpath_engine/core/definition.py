@@ -13,7 +13,7 @@ from towpath_engine.core.states import StepKind
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """SEMANTICS, "Attempts, retries, time". Defaults are those of a task without `retry`.
+    """How often a task is tried, after which waits. Defaults are those of a task without `retry`.
 
     A failure is retried when attempts are left, its `retryable` is true, its type is in `only`
     (if given) and not in `never`, and `when` (if given) says true.

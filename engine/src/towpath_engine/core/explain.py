@@ -1,4 +1,4 @@
-"""Why a run that has not settled is still alive (DESIGN, invariant 1), as a pure function."""
+"""Why a run that has not settled is still alive (ARCHITECTURE, invariant 1), as a pure function."""
 
 from datetime import datetime
 from enum import StrEnum

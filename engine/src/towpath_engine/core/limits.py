@@ -1,4 +1,4 @@
-"""The limits that the core enforces. The shell fills them from settings; defaults are WIRE's."""
+"""The limits that the core enforces. The shell fills them from settings."""
 
 from msgspec import Struct
 

@@ -69,7 +69,7 @@ def fail_step_and_run(changes: Changes, step: Step, failure: Failure) -> None:
 
 
 def fail_run(changes: Changes, failure: Failure) -> None:
-    """The run fails. Nothing is to be undone, whatever its `on_failure` says (ruling 1)."""
+    """The run fails. Nothing is to be undone, whatever its `on_failure` says."""
     settle_run(changes, RunChange.FAILED, failure=failure, facts=failures.to_facts(failure))
 
 

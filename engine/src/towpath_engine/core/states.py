@@ -1,4 +1,4 @@
-"""The states of a run and of a step, and what each means (SEMANTICS, "Ends")."""
+"""The states of a run and of a step, and what each means."""
 
 from enum import StrEnum
 from typing import Final

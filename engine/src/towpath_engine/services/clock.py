@@ -1,7 +1,7 @@
 """The one clock: Postgres', followed by this engine as monotonic time plus an offset.
 
 Every stored instant comes from here, so that engines on machines whose clocks disagree still
-agree with each other and with the database (SEMANTICS, ruling 9).
+agree with each other and with the database.
 """
 
 import secrets

@@ -65,7 +65,7 @@ class DispatchWatch:
         self._cursor: tuple[str, str] | None = None
         self._suspects: dict[str, tuple[OpenDispatch, datetime]] = {}
 
-    # -- hints -----------------------------------------------------------------------------------
+    # Hints
 
     def stored(self, token: str, subject: str, seq: int) -> None:
         """A dispatch was stored with this sequence; remembered until its token is dead."""
@@ -122,7 +122,7 @@ class DispatchWatch:
             self._send(hint.run_id, event, ignore_outcome)
         return started
 
-    # -- a stream that lost its data ---------------------------------------------------------------
+    # A stream that lost its data
 
     async def check_epoch(self) -> int:
         """Compare the stream with what was last seen; re-dispatch everything if it lost data."""
@@ -170,7 +170,7 @@ class DispatchWatch:
         )
         self._send(row.run_id, event, ignore_outcome)
 
-    # -- a single message that vanished ------------------------------------------------------------
+    # A single message that vanished
 
     async def audit(self) -> int:
         """Look for the oldest dispatches in the stream; returns how many are sent again.
@@ -214,7 +214,7 @@ class DispatchWatch:
                 again += 1
         return again
 
-    # -- given up by the broker ------------------------------------------------------------------
+    # Given up by the broker
 
     async def advisory(self, message: InboundMessage) -> None:
         """A MAX_DELIVERIES or MSG_TERMINATED advisory: end the attempt, purge the message.

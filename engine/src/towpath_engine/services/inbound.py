@@ -94,7 +94,7 @@ class Inbound:
         if message.deliveries > 1:
             self._shell.metrics.messages_redelivered.labels(kind=kind).inc()
 
-    # -- reports ---------------------------------------------------------------------------------
+    # Reports
 
     def _report(self, message: InboundMessage, place: subjects.InSubject) -> Work:
         report = self._decode_report(message, place)
@@ -145,7 +145,7 @@ class Inbound:
             )
         return report
 
-    # -- signals and starts ----------------------------------------------------------------------
+    # Signals and starts
 
     def _signal(self, message: InboundMessage, place: subjects.InSubject) -> Work:
         return Work(
@@ -218,7 +218,7 @@ class Inbound:
             )
         return None if sender is None else _bounded(sender, headers.SENT_BY, TEXT_LENGTH_MAX)
 
-    # -- afterwards ------------------------------------------------------------------------------
+    # Afterwards
 
     def _settle(self, message: InboundMessage, kind: str) -> Callable[[Outcome], None]:
         def settle(outcome: Outcome) -> None:

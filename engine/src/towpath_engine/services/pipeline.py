@@ -87,7 +87,7 @@ class Pipeline:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- taking batches --------------------------------------------------------------------------
+    # Taking batches
 
     def _schedule(self) -> None:
         if not self._scheduled and self._ready and len(self._tasks) < self._transactions_max:
@@ -131,7 +131,7 @@ class Pipeline:
                 self._idle.set()
             self._schedule()
 
-    # -- applying them ---------------------------------------------------------------------------
+    # Applying them
 
     async def _apply_all(self, works: list[Work]) -> None:
         """Apply until everything is settled: bisect what is rejected, retry what is unavailable."""

@@ -1,8 +1,8 @@
 """Knows when a partition of P_IN has handled every message stored before some instant.
 
 A timer that a message could pre-empt, and the audit of lost dispatches, ask here first: a slow
-engine must not time out a healthy attempt whose report is already in the stream (SEMANTICS,
-ruling 9). The question goes to the server, so that it holds for several engines too.
+engine must not time out a healthy attempt whose report is already in the stream. The question goes
+to the server, so that it holds for several engines too.
 """
 
 from datetime import datetime, timedelta

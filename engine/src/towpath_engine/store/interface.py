@@ -161,7 +161,7 @@ class DueTimer(Struct, frozen=True, kw_only=True):
     path: str | None
     due_at: datetime
     preemptible: bool
-    """True when a report or signal could still make it void (see SEMANTICS, ruling 9)."""
+    """True when a report or signal could still make it void (decision 0011)."""
 
 
 class OpenDispatch(Struct, frozen=True, kw_only=True):

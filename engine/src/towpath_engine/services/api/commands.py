@@ -155,7 +155,7 @@ class Commands:
             raise failure_of(outcome)
         return CancelledRun(run_id=outcome.run_id, status="cancelled")
 
-    # -- building work ---------------------------------------------------------------------------
+    # Building work
 
     def _start_item(
         self, raw: Raw, index: int, traceparent: str | None
@@ -214,7 +214,7 @@ class Commands:
             by_message=False,
         )
 
-    # -- waiting for the commit ------------------------------------------------------------------
+    # Waiting for the commit
 
     def _submitted(
         self, make: Callable[[Callable[[Outcome], None]], Work]

@@ -131,7 +131,7 @@ def step_view(step: Step, room: int) -> tuple[StepView, int]:
 
 
 def unreached_view(step: StepDef, run: Run) -> StepView:
-    """A step that has no row: pending, or skipped once the run has settled (ruling 6)."""
+    """A step that has no row: pending, or skipped once the run has settled."""
     settled = run.status in SETTLED_RUN
     return StepView(
         step=step.path,
