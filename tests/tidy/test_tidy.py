@@ -46,7 +46,7 @@ REGISTRY_HOSTS = re.compile(
 MACHINE_PATHS = re.compile(r"(?<![\w.}])/(work|root|home/[a-z]+|Users/[A-Za-z]+)/(?![*<])")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # Documents that a reader of this repository does not have.
-OUTSIDE = re.compile(r"\b(DESIGN|SEMANTICS|WIRE|STYLE)\b|\bruling \d")
+OUTSIDE = re.compile(r"\b(DESIGN|SEMANTICS|WIRE|STYLE)\b|\bruling \d|\bnats\.md")
 BANNER = re.compile(r"^\s*(#|//|--) ?[-=*#]{2}")
 # Only these may give up on types: they wrap libraries that have none.
 UNTYPED_PLACES = re.compile(

@@ -90,6 +90,7 @@ def bus_settings(settings: Settings) -> BusSettings:
         queues_max=settings.queue_count_max,
         ack_wait_s=settings.ack_wait_seconds,
         ack_pending_max=settings.ack_pending_count_max,
+        payload_bytes_needed=settings.dispatch_bytes_max + settings.headers_bytes_max,
         publish_window=settings.publish_window_count_max,
         publish_queue_max=settings.publish_queue_count_max,
         publish_timeout_s=settings.publish_timeout_seconds,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.wire_client import RefusedError, WireClient
 from tests.support.workflows import chain, one_task, one_wait
 
@@ -91,6 +92,39 @@ async def test_runs_are_listed_by_every_filter_newest_first(wire: WireClient) ->
         if cursor is None:
             break
     assert paged == newest_first
+
+
+async def test_a_list_of_runs_names_their_errors_in_short_and_run_get_has_them_whole(
+    wire: WireClient,
+) -> None:
+    long = "x" * 15_000
+    await wire.deploy(one_task())
+    started = [await wire.start("one") for _ in range(80)]
+    for _ in started:
+        await wire.fail(await wire.take(), message=long, retryable=False)
+    for run_id in started:
+        assert (await wire.result(run_id))["status"] == "failed"
+    page = await wire.api("run.list", workflow="one", limit=100)
+    assert [run["run_id"] for run in page["runs"]] == started[::-1]
+    assert {run["error"]["type"] for run in page["runs"]} == {"Broken"}
+    assert {len(run["error"]["message"]) for run in page["runs"]} == {500}
+    assert (await wire.run(started[0]))["error"]["message"] == long
+
+
+async def test_a_page_of_dead_letters_ends_where_a_message_is_full(wire: WireClient) -> None:
+    pad = {"X-Pad": "x" * 15_000}
+    for number in range(60):
+        await wire.put(f"in.nonsense.a.b.n{number}", b"", pad)
+
+    async def all_kept() -> list[Json]:
+        letters = await wire.dead_letters()
+        return letters if len(letters) == 60 else []
+
+    letters = await eventually(all_kept)
+    assert len({letter["id"] for letter in letters}) == 60
+    page = await wire.api("dead-letter.list", limit=1_000)
+    assert 0 < len(page["dead_letters"]) < 60
+    assert page["next_cursor"] == page["dead_letters"][-1]["id"]
 
 
 async def test_a_strange_cursor_or_status_is_refused_by_name(wire: WireClient) -> None:

@@ -192,7 +192,10 @@ class ApiService:
             return  # the caller repeats its request
         headers = reply_headers(reply)
         if len(reply.body) + headers_size(headers) > link.max_payload:
-            reply = error_reply(ErrorCode.TOO_LARGE, "the answer is too large for one message")
+            reply = error_reply(
+                ErrorCode.TOO_LARGE,
+                "the answer is too large for one message; ask for less, with a smaller `limit`",
+            )
             headers = reply_headers(reply)
         if reply.code:
             endpoint.num_errors += 1

@@ -1,6 +1,6 @@
 """The connection to NATS: one client at a time, built anew whenever one ends.
 
-nats-py closes for good on most `-ERR`s (nats.md pitfall 11) and its own reconnection resends
+nats-py closes for good on most `-ERR`s and its own reconnection resends
 half-written buffers and may hang in them. So here a client never reconnects: it lives from its
 connect to its first fault (a `Link`), and the `Connection` builds the next one, prepares it, and
 only then shows it to the others. nats-py's loose types end in this module.

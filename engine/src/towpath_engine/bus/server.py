@@ -6,7 +6,7 @@ from towpath_engine.bus.jetstream import JetStreamApi
 from towpath_engine.bus.settings import BusSettings
 
 SERVER_VERSION_MIN = (2, 12, 3)
-"""Older servers silently drop fields that we depend on (nats.md §5)."""
+"""Older servers silently drop fields that we depend on."""
 NOT_ENABLED = frozenset({10035, 10039, 10076})
 """JetStream's err_codes for: not for this account, not at all."""
 

@@ -20,10 +20,14 @@ from towpath_protocol.replies import (
 )
 from towpath_protocol.times import format_instant
 
+VALUE_BYTES_MAX = 256 * 1024
+"""A larger input or output of a run (its limit is a setting) is not in run.get."""
 STEP_OUTPUT_BYTES_MAX = 64 * 1024
 """Larger outputs of steps are not in run.get; run.output has them."""
 STEPS_BYTES_MAX = 256 * 1024
 """Outputs of one page of steps, together."""
+_MESSAGE_IN_LIST_MAX = 500
+_NULL = Raw(b"null")
 
 
 def instant(at: datetime | None) -> str | None:
@@ -49,14 +53,16 @@ def error_view(failure: Failure | None) -> ErrorView | None:
 
 def run_view(run: Run, steps: tuple[StepView, ...], cursor: str | None) -> RunView:
     """run.get"""
+    value, input_omitted = _value(run.input, VALUE_BYTES_MAX)
+    output, output_omitted = _value(run.output, VALUE_BYTES_MAX)
     return RunView(
         run_id=run.id,
         workflow=run.workflow,
         version=run.workflow_version,
         key=run.key,
         status=run.status.value,
-        input=Raw(run.input),
-        output=None if run.output is None else Raw(run.output),
+        input=_NULL if value is None else value,
+        output=output,
         error=error_view(run.error),
         priority=PRIORITIES[run.priority],
         tags=run.tags,
@@ -71,7 +77,18 @@ def run_view(run: Run, steps: tuple[StepView, ...], cursor: str | None) -> RunVi
         triggered_by=run.triggered_by,
         steps=steps,
         steps_cursor=cursor,
+        input_omitted=input_omitted,
+        output_omitted=output_omitted,
     )
+
+
+def _value(text: bytes | None, bytes_max: int) -> tuple[Raw | None, int | UnsetType]:
+    """The value, or None with its size when it is too large for the answer."""
+    if text is None:
+        return None, UNSET
+    if len(text) > bytes_max:
+        return None, len(text)
+    return Raw(text), UNSET
 
 
 def run_summary(run: Run) -> RunSummary:
@@ -82,12 +99,25 @@ def run_summary(run: Run) -> RunSummary:
         version=run.workflow_version,
         key=run.key,
         status=run.status.value,
-        error=error_view(run.error),
+        error=_short_error_view(run.error),
         priority=PRIORITIES[run.priority],
         tags=run.tags,
         created_at=format_instant(run.created_at),
         started_at=instant(run.started_at),
         settled_at=instant(run.settled_at),
+    )
+
+
+def _short_error_view(failure: Failure | None) -> ErrorView | None:
+    """The error in a line: a page has many of them, and run.get has each whole."""
+    if failure is None:
+        return None
+    return ErrorView(
+        type=failure.type,
+        message=failure.message[:_MESSAGE_IN_LIST_MAX],
+        retryable=failure.retryable,
+        step=failure.step,
+        attempt=failure.attempt,
     )
 
 
@@ -105,14 +135,9 @@ def run_result(run: Run) -> RunResult:
 
 def step_view(step: Step, room: int) -> tuple[StepView, int]:
     """A step of run.get, and how many bytes of outputs still fit on the page."""
-    output: Raw | None = None
-    omitted: int | UnsetType = UNSET
-    if step.output is not None:
-        size = len(step.output)
-        if size > min(STEP_OUTPUT_BYTES_MAX, room):
-            omitted = size
-        else:
-            output, room = Raw(step.output), room - size
+    output, omitted = _value(step.output, min(STEP_OUTPUT_BYTES_MAX, room))
+    if output is not None:
+        room -= len(output)
     view = StepView(
         step=step.path,
         kind=step.kind.value,
