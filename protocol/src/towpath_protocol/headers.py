@@ -29,7 +29,6 @@ CONTENT_TYPE: Final = "Content-Type"
 SERVICE_ERROR: Final = "Nats-Service-Error"
 SERVICE_ERROR_CODE: Final = "Nats-Service-Error-Code"
 
-JSON_TYPE: Final = "application/json"
 MESSAGEPACK_TYPE: Final = "application/msgpack"
 
 # Printable ASCII but the percent sign itself.

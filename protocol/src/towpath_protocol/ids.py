@@ -134,11 +134,6 @@ def check_key(value: str, field: str = "key") -> str:
     return value
 
 
-def is_run_id(value: str) -> bool:
-    """Whether `value` is a well-formed run id."""
-    return _RUN_ID.match(value) is not None
-
-
 def new_uuid7(at_ms: int, random: bytes) -> str:
     """A UUIDv7 from Unix milliseconds (0 to 2^48 - 1) and 10 random bytes; lower-case text.
 

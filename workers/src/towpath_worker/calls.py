@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from towpath_protocol.codec import encode
 from towpath_protocol.errors import ErrorBody, ErrorCode
+from towpath_protocol.headers import SERVICE_ERROR, SERVICE_ERROR_CODE
 from towpath_protocol.subjects import api_subject
 from towpath_worker.clock import now_ms
 from towpath_worker.transport import (
@@ -29,7 +30,6 @@ ANSWER_SECONDS: Final = 5.0
 PAUSE_MIN_MS: Final = 100
 PAUSE_MAX_MS: Final = 2_000
 REPEATED_CODES: Final = frozenset({ErrorCode.OVERLOADED, ErrorCode.UNAVAILABLE})
-STATUS_HEADER: Final = "Nats-Service-Error-Code"
 
 
 class ApiError(Exception):
@@ -98,7 +98,7 @@ class ApiCaller:
 
 
 def _decoded(received: Received, reply: type[T]) -> T:
-    status = received.headers.get(STATUS_HEADER)
+    status = received.headers.get(SERVICE_ERROR_CODE)
     if status is not None:
         raise _api_error(received, status)
     try:
@@ -112,6 +112,6 @@ def _api_error(received: Received, status: str) -> ApiError:
     try:
         info = msgspec.json.decode(received.body, type=ErrorBody).error
     except msgspec.MsgspecError:
-        message = received.headers.get("Nats-Service-Error", "the engine refused the request")
+        message = received.headers.get(SERVICE_ERROR, "the engine refused the request")
         return ApiError("unknown", message, status=number)
     return ApiError(info.code, info.message, from_json(bytes(info.details)), status=number)

@@ -28,7 +28,6 @@ _log = logging.getLogger("towpath.worker.transport")
 RECONNECT_WAIT_SECONDS: Final = 0.25
 REBUILD_WAIT_MAX_SECONDS: Final = 5.0
 PENDING_BYTES_MAX: Final = 8 * 2**20
-NO_RESPONDERS: Final = "503"
 
 
 class TransportError(Exception):

@@ -7,7 +7,6 @@ repr to the caller, and answers to any reply subject. This is the same wire (NAT
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -15,18 +14,18 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from towpath_engine.bus.answers import error_reply
 from towpath_engine.bus.connection import Link, Message, OnMessage, Subscription
 from towpath_engine.bus.errors import BusUnavailable, UnsendableMessageError
 from towpath_engine.bus.interface import ApiHandler, ApiReply, ApiRequest
 from towpath_engine.bus.publisher import headers_size
 from towpath_engine.bus.settings import BusSettings
 from towpath_protocol import subjects
-from towpath_protocol.errors import ERRORS, ErrorCode
+from towpath_protocol.errors import ErrorCode
+from towpath_protocol.headers import SERVICE_ERROR, SERVICE_ERROR_CODE
 
 log: Any = structlog.get_logger(__name__)
 
-CODE_HEADER: Final = "Nats-Service-Error-Code"
-TEXT_HEADER: Final = "Nats-Service-Error"
 RETRY_AFTER_MS: Final = 250
 REPLY_LENGTH_MAX: Final = 1024
 """Longer reply subjects would make a control line that the server answers by closing us."""
@@ -41,18 +40,6 @@ def is_answerable(reply: str) -> bool:
         reply.startswith(subjects.REPLY_PREFIXES)
         and len(reply) <= REPLY_LENGTH_MAX
         and _REPLY.fullmatch(reply) is not None
-    )
-
-
-def error_reply(
-    code: ErrorCode, message: str, details: Mapping[str, object] | None = None
-) -> ApiReply:
-    """An error in the form that all API errors have, with the status of its code."""
-    error = {"code": code, "message": message, "details": dict(details or {})}
-    return ApiReply(
-        body=msgspec.json.encode({"error": error}),
-        code=ERRORS[code].status,
-        description=f"{code}: {message}",
     )
 
 
@@ -199,7 +186,7 @@ class ApiService:
             headers = reply_headers(reply)
         if reply.code:
             endpoint.num_errors += 1
-            endpoint.last_error = f"{reply.code}:{headers[TEXT_HEADER]}"
+            endpoint.last_error = f"{reply.code}:{headers[SERVICE_ERROR]}"
         try:
             await link.publish(to, reply.body, headers=headers)
         except (BusUnavailable, UnsendableMessageError) as error:
@@ -253,7 +240,7 @@ def reply_headers(reply: ApiReply) -> dict[str, str]:
     if reply.content_type is not None:
         headers["Content-Type"] = reply.content_type
     if reply.code:
-        headers[CODE_HEADER] = str(reply.code)
+        headers[SERVICE_ERROR_CODE] = str(reply.code)
         text = reply.description[:DESCRIPTION_LENGTH_MAX]
-        headers[TEXT_HEADER] = " ".join(ascii(text)[1:-1].split()) or "error"
+        headers[SERVICE_ERROR] = " ".join(ascii(text)[1:-1].split()) or "error"
     return headers

@@ -93,13 +93,3 @@ class BusSettings(Struct, frozen=True, kw_only=True):
     service_metadata: Mapping[str, str] = {}
     drain_timeout_s: float = 5.0
     """How long `close` waits for API handlers that still run."""
-
-    @property
-    def stream_bytes_total(self) -> int:
-        """What the server must have room for."""
-        return (
-            self.dispatch_bytes_max
-            + self.in_bytes_max
-            + self.events_bytes_max
-            + self.advisories_bytes_max
-        )

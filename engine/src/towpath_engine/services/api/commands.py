@@ -10,12 +10,12 @@ from datetime import datetime
 
 from msgspec import Raw
 
+from towpath_engine.bus.answers import error_info
 from towpath_engine.bus.interface import ApiRequest
 from towpath_engine.core.events import CancelRequested
 from towpath_engine.core.model import Cause
 from towpath_engine.services.api.errors import (
     ApiFailureError,
-    error_info,
     failure_of,
     of_protocol_error,
 )

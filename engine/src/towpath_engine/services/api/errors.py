@@ -1,11 +1,7 @@
-"""Error answers of the API, built in one place."""
+"""What a request may fail with, as the code, message and details of its error answer."""
 
-from msgspec import Raw
-
-from towpath_engine.bus.interface import ApiReply
 from towpath_engine.services.work import Outcome
-from towpath_protocol import codec
-from towpath_protocol.errors import ERRORS, ErrorBody, ErrorCode, ErrorInfo, ProtocolError
+from towpath_protocol.errors import ErrorCode, ProtocolError
 
 
 class ApiFailureError(Exception):
@@ -16,21 +12,6 @@ class ApiFailureError(Exception):
         self.message = message
         self.details = details
         super().__init__(message)
-
-
-def error_info(code: ErrorCode, message: str, details: object = None) -> ErrorInfo:
-    """The inside of an error answer."""
-    return ErrorInfo(
-        code=code.value,
-        message=message,
-        details=Raw(codec.dumps({} if details is None else details)),
-    )
-
-
-def error_reply(code: ErrorCode, message: str, details: object = None) -> ApiReply:
-    """An error answer with its status in the headers."""
-    body = codec.encode(ErrorBody(error=error_info(code, message, details)))
-    return ApiReply(body=body, code=ERRORS[code].status, description=message)
 
 
 def of_protocol_error(error: ProtocolError) -> tuple[ErrorCode, str, dict[str, str]]:

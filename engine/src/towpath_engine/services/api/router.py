@@ -7,10 +7,11 @@ from typing import TypeVar
 import structlog
 from msgspec import Struct
 
+from towpath_engine.bus.answers import error_reply
 from towpath_engine.bus.errors import BusUnavailable
 from towpath_engine.bus.interface import ApiReply, ApiRequest
 from towpath_engine.metrics import Metrics
-from towpath_engine.services.api.errors import ApiFailureError, error_reply, of_protocol_error
+from towpath_engine.services.api.errors import ApiFailureError, of_protocol_error
 from towpath_engine.services.worker_heartbeats import WorkerHeartbeats
 from towpath_engine.store.errors import StoreUnavailable
 from towpath_protocol import bounds, codec, headers
