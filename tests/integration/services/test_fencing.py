@@ -3,10 +3,12 @@
 from typing import Any
 
 from tests.support.counted import counted
+from tests.support.engines import running
 from tests.support.eventually import eventually
 from tests.support.wire_client import WireClient
 from tests.support.workflows import chain, one_task
 from towpath_engine.services.engine import Engine
+from towpath_engine.settings import Settings
 
 Json = Any
 REPLAYS = 100
@@ -121,3 +123,29 @@ async def test_a_release_hands_the_attempt_out_again_without_spending_it(
     assert second["attempt"] == 1
     await wire.complete(second, "ok")
     assert (await wire.result(run_id))["output"] == "ok"
+
+
+async def test_two_engines_with_old_copies_of_a_run_lose_no_report_of_it(
+    wire: WireClient, engine: Engine, settings: Settings
+) -> None:
+    # Either engine gets the next report, and then decides on the copy it has: mostly an old one.
+    retry = {"max_attempts": 2, "backoff": {"initial": "1ms", "jitter": 0}}
+    document = chain(length=6)
+    document["steps"] = [{**step, "retry": retry} for step in document["steps"]]
+    await wire.deploy(document)
+    async with running(settings) as other:
+        run_ids = [await wire.start("chain") for _ in range(5)]
+        for attempt in range(6 * 2 * len(run_ids)):
+            dispatch = await wire.take()
+            if dispatch["attempt"] == 1:
+                await wire.fail(dispatch)
+            else:
+                await wire.complete(dispatch, attempt)
+        for run_id in run_ids:
+            assert (await wire.result(run_id))["status"] == "completed"
+        assert await wire.dead_letters() == []
+        shares = [
+            counted(one, "message_outcome_total", kind="step-failed", outcome="applied")
+            for one in (engine, other)
+        ]
+    assert sum(shares) == 6 * len(run_ids)

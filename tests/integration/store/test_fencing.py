@@ -122,6 +122,25 @@ async def test_of_many_writers_of_one_version_one_wins(postgres: PostgresStore) 
     assert len(await postgres.get_history(before.id, 0, 100)) == 1
 
 
+async def test_of_many_writers_that_save_alone_one_wins(postgres: PostgresStore) -> None:
+    runs = [await started(postgres, a_run(number), a_step()) for number in range(1, 11)]
+
+    async def write(number: int) -> int | None:
+        changes = [a_change(run, a_step(f"s{number}"), seq=1) for run in runs]
+        async with postgres.transaction() as tx:
+            batch = BatchWrite(runs=changes[:: 1 if number % 2 else -1])
+            return number if await tx.save_alone(batch) else None
+
+    async with asyncio.timeout(GUARD_SECONDS):
+        numbers = await asyncio.gather(*(write(number) for number in range(50)))
+    winners = [number for number in numbers if number is not None]
+    assert len(winners) == 1
+    for run in runs:
+        steps = await postgres.get_steps(run.id, None, 100)
+        assert [step.path for step in steps] == ["charge", f"s{winners[0]}"]
+        assert len(await postgres.get_history(run.id, 0, 100)) == 1
+
+
 async def test_batches_that_share_runs_in_opposite_orders_do_not_deadlock(
     postgres: PostgresStore,
 ) -> None:

@@ -54,6 +54,9 @@ class Applier:
         ends with outcome BROKEN and does not stop the rest.
         """
         async with self._store.transaction() as tx:
+            batch = self._decide_cached(Batch(tx, self._clock.now()), works)
+            if batch is not None and await tx.save_alone(self._to_write(batch, published)):
+                return self._committed(batch)
             batch = Batch(tx, self._clock.now())
             await self._starting.claim(batch, works)
             keys = sorted({work.key for work in works if work.key is not None})
@@ -65,9 +68,31 @@ class Applier:
                 self._apply_one(batch, work)
             await self._signalling.take_parked(batch)
             await self._save(batch, published)
+        return self._committed(batch)
+
+    def _committed(self, batch: Batch) -> BatchResult:
         for draft in batch.result.drafts:
             self._cache.put(draft.run)
         return batch.result
+
+    def _decide_cached(self, batch: Batch, works: Sequence[Work]) -> Batch | None:
+        """Decide on cached copies without a look at the store, or None when that is not enough.
+
+        Only what is written is fenced by its version. A work that changes nothing (a report that
+        looks stale, a timer that is not due) must see the run as it is before it is told so.
+        """
+        for work in works:
+            if work.event is None or work.run_id is None or work.signal is not None:
+                return None
+            if work.run_id not in batch.drafts:
+                cached = self._cache.newest(work.run_id)
+                if cached is None:
+                    return None
+                batch.drafts[cached.id] = RunDraft(cached, cached.version)
+        for work in works:
+            self._apply_one(batch, work)
+        is_fenced = not batch.rearm and all(draft.dirty for draft in batch.drafts.values())
+        return batch if is_fenced else None
 
     async def _load(self, batch: Batch, works: Sequence[Work]) -> None:
         """Lock the existing runs, take current copies from the cache and load the others."""
@@ -107,9 +132,11 @@ class Applier:
             outcome = batch.decide(draft, work.event)
         batch.settle(work, outcome)
 
-    async def _save(self, batch: Batch, published: Sequence[str]) -> None:
+    def _to_write(self, batch: Batch, published: Sequence[str]) -> BatchWrite:
+        """Everything that the batch has decided; its changed drafts are the result's."""
         dirty = [draft for _, draft in sorted(batch.drafts.items()) if draft.dirty]
-        write = BatchWrite(
+        batch.result.drafts = dirty
+        return BatchWrite(
             runs=[draft.to_saved(self._drafting, batch.now) for draft in dirty],
             published=list(published),
             keyed_signals=batch.keyed_signals,
@@ -117,13 +144,16 @@ class Applier:
             parked=batch.parked,
             unparked=batch.unparked,
         )
+
+    async def _save(self, batch: Batch, published: Sequence[str]) -> None:
+        write = self._to_write(batch, published)
         if any(getattr(write, name) for name in write.__struct_fields__):
             written = await batch.tx.save(write)
-            lost = {draft.run.id for draft in dirty} - written
+            drafts = batch.result.drafts
+            lost = {draft.run.id for draft in drafts} - written
             if lost:
                 self._lost.inc(len(lost))
                 batch.drop_losers(lost)
-                dirty = [draft for draft in dirty if draft.run.id in written]
+                batch.result.drafts = [draft for draft in drafts if draft.run.id in written]
         if batch.rearm:
             await batch.tx.rearm_timers(batch.rearm)
-        batch.result.drafts = dirty

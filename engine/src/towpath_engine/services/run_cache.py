@@ -28,6 +28,15 @@ class RunCache:
         self._runs.move_to_end(run_id)
         return entry[0]
 
+    def newest(self, run_id: str) -> Run | None:
+        """The cached copy, which may be out of date: whoever writes it back must fence it."""
+        entry = self._runs.get(run_id)
+        if entry is None:
+            return None
+        self._hits.inc()
+        self._runs.move_to_end(run_id)
+        return entry[0]
+
     def put(self, run: Run) -> None:
         """Keep the run as it was just committed. Settled runs and big ones are not kept."""
         self.drop(run.id)

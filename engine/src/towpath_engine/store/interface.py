@@ -277,6 +277,16 @@ class StoreTransaction(Protocol):
         """
         ...
 
+    async def save_alone(self, batch: BatchWrite) -> bool:
+        """Write the batch as the whole transaction, in one round trip if it can be done.
+
+        True: everything is written and committed, and no other call may follow. False: nothing is
+        written, because a run has not its expected version any more, because the batch is of the
+        wrong kind (new runs, signals, logs, timers to arm, …), or because it is to be rejected: go
+        on as if it had not been called. Must be the first call of its transaction.
+        """
+        ...
+
     async def rearm_timers(self, timers: Sequence[tuple[str, str | None, datetime | None]]) -> None:
         """Set stored instants to what the step (or, with path None, the run) really waits for.
 

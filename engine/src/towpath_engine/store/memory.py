@@ -61,9 +61,11 @@ class MemoryStore:
     async def transaction(self) -> AsyncGenerator[MemoryTransaction]:
         """See Store."""
         async with self._turn:
-            fork = self._state.fork()
-            yield MemoryTransaction(fork, limits=self._limits, caps=self._caps, now=self._clock())
-            self._state = fork
+            tx = MemoryTransaction(
+                self._state.fork(), limits=self._limits, caps=self._caps, now=self._clock()
+            )
+            yield tx
+            self._state = tx.state
 
     async def now(self) -> datetime:
         """See Store."""

@@ -35,7 +35,7 @@ from towpath_engine.store.invariants import check_run, check_step, check_transit
 from towpath_engine.store.keys import resolve_claims
 from towpath_engine.store.memory_state import MemoryState, Name
 from towpath_engine.store.rows import letter_bytes
-from towpath_engine.store.saving import cap_letters
+from towpath_engine.store.saving import cap_letters, derive_alone
 from towpath_engine.store.transaction import StoreCaps
 
 SIGNAL_ID_DAYS = timedelta(days=7)
@@ -52,6 +52,11 @@ class MemoryTransaction:
         self._caps = caps
         self._now = now
         self._refused_letter_count = 0
+
+    @property
+    def state(self) -> MemoryState:
+        """The fork, as changed so far."""
+        return self._state
 
     @property
     def refused_letter_count(self) -> int:
@@ -180,6 +185,22 @@ class MemoryTransaction:
         self._save_apart(batch)
         self._save_letters(batch.dead_letters)
         return {item.run.id for item in written}
+
+    async def save_alone(self, batch: BatchWrite) -> bool:
+        """See StoreTransaction."""
+        if derive_alone(batch) is None:
+            return False
+        fork = MemoryTransaction(
+            self._state.fork(), limits=self._limits, caps=self._caps, now=self._now
+        )
+        try:
+            written = await fork.save(batch)
+        except StoreRejected:
+            return False
+        if len(written) < len(batch.runs):
+            return False
+        self._state = fork.state
+        return True
 
     def _update_run(self, item: SavedRun) -> bool:
         stored = self._state.runs.get(item.run.id)

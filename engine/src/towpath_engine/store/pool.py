@@ -43,7 +43,7 @@ def session_settings(schema: str, statement_timeout_ms: int) -> dict[str, str]:
 
     The planner must not depend on statistics that a young table does not have yet: a generic plan
     made while `run` was empty would scan it whole for ever after. All hot statements are look-ups
-    by index, so the other ways are made expensive.
+    by index, so the other ways are made expensive, and one plan a statement is enough.
     """
     return {
         "application_name": f"towpath/{schema}",
@@ -56,6 +56,7 @@ def session_settings(schema: str, statement_timeout_ms: int) -> dict[str, str]:
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
         "jit": "off",
+        "plan_cache_mode": "force_generic_plan",
     }
 
 

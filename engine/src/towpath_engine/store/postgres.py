@@ -108,14 +108,15 @@ class PostgresStore:
     async def transaction(self) -> AsyncGenerator[PostgresTransaction]:
         """See Store. A connection lost before the commit leaves nothing written."""
         async with self._connection() as connection:
-            with translating():
-                await connection.execute("BEGIN")
+            tx = PostgresTransaction(connection, self._limits, self._caps, begun=False)
             try:
-                yield PostgresTransaction(connection, self._limits, self._caps)
+                yield tx
             except BaseException:
-                await _roll_back(connection)
+                if tx.begun:
+                    await _roll_back(connection)
                 raise
-            await _commit(connection)
+            if tx.begun:
+                await _commit(connection)
 
     async def now(self) -> datetime:
         """See Store."""

@@ -1,19 +1,20 @@
-"""Writes a batch: one set-based statement per kind of row, none for kinds that are absent.
+"""Writes a batch: `batch_save` takes what most batches have, a statement each the rarer kinds.
 
-The order is the lock order: run updates, keys that fall free, new runs, then the rows of the runs
+The order is the lock order: keys of new runs, runs, keys that fall free, then the rows of the runs
 that matched, then what belongs to no run; the totals of dead letters last, since every writer of
 one waits for them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+from msgspec import Struct
 
 from towpath_engine.core.model import Run, Step
-from towpath_engine.core.states import SETTLED_RUN
-from towpath_engine.store.derive import Derived, check_saved, derive
+from towpath_engine.store.derive import Derived, OpenStep, Timer, check_saved, derive
 from towpath_engine.store.errors import StoreRejected
 from towpath_engine.store.interface import BatchWrite, DeadLetter, SavedRun
-from towpath_engine.store.keys import Name, claim_for_new_runs, claim_requests, free_keys
+from towpath_engine.store.keys import Name, claim_for_new_runs, claim_requests
 from towpath_engine.store.rows import (
     RUN_FIELDS,
     RUN_FIELDS_CHANGING,
@@ -32,42 +33,103 @@ from towpath_engine.store.rows import (
     transition_columns,
 )
 from towpath_engine.store.session import Connection, execute, fetch, fetch_row
+from towpath_engine.store.statements import load_statement
 
 StepPair = tuple[SavedRun, Step]
 _NO_STEPS: Mapping[str, Step] = {}
+_NOTHING: Final[Mapping[str, Any]] = dict.fromkeys(load_statement("batch_save").parameters, ())
+"""What a batch does not have travels as empty arrays."""
 
 
 async def save_runs(
-    connection: Connection, runs: Sequence[SavedRun], claimed: set[tuple[Name, str]]
+    connection: Connection,
+    batch: BatchWrite,
+    *,
+    versions: dict[str, int],
+    claimed: set[tuple[Name, str]],
 ) -> list[SavedRun]:
-    """Write the run rows and the keys; those whose version matched, in order of id.
+    """Write the runs whose version matches, with what `batch_save` takes; returns these runs.
 
-    `claimed` are names that this transaction has claimed, with the claiming run.
+    `versions` are those of the runs that this transaction has locked, and are counted on; `claimed`
+    are names that it has claimed, with the claiming run.
     """
-    for item in runs:
+    for item in batch.runs:
         check_saved(item)
-    ordered = sorted(runs, key=lambda item: item.run.id)
-    known = [item for item in ordered if item.expected_version is not None]
+    ordered = sorted(batch.runs, key=lambda item: item.run.id)
+    known = [item for item in ordered if _is_current(item, versions)]
     fresh = [item for item in ordered if item.expected_version is None]
-    written = await _update_runs(connection, known) if known else set[str]()
-    await free_keys(connection, _settled(i.run for i in known if i.run.id in written))
-    if fresh:
-        written |= await _insert_runs(connection, [item.run for item in fresh], claimed)
-        await free_keys(connection, _settled(i.run for i in fresh if i.run.id in written))
-    return [item for item in ordered if item.run.id in written]
+    published = batch.published
+    first: list[SavedRun] = []
+    if any(not _names(item.run) <= claimed for item in fresh):
+        # Their keys may be those that settled runs of this batch free.
+        await save_together(connection, known, published)
+        first, known, published = known, [], ()
+    inserted = await _insert_runs(connection, [item.run for item in fresh], claimed)
+    rest = known + [item for item in fresh if item.run.id in inserted]
+    if rest or published:
+        await save_together(connection, rest, published)
+    written = first + rest
+    versions.update((item.run.id, item.run.version) for item in written)
+    return written
 
 
-def _settled(runs: Iterable[Run]) -> list[Run]:
-    return [run for run in runs if run.status in SETTLED_RUN]
+def _is_current(item: SavedRun, versions: Mapping[str, int]) -> bool:
+    return item.expected_version is not None and versions.get(item.run.id) == item.expected_version
 
 
-async def _update_runs(connection: Connection, known: Sequence[SavedRun]) -> set[str]:
+def derive_alone(batch: BatchWrite) -> Derived | None:
+    """What goes with a batch that `save_together` writes whole and without locks; None for others.
+
+    An instant to arm is compared with the stored one, which takes the lock of its run before.
+    """
+    if batch.keyed_signals or batch.parked or batch.unparked or batch.requests:
+        return None
+    if batch.dead_letters or any(
+        item.expected_version is None or item.signals or item.consumed or item.logs
+        for item in batch.runs
+    ):
+        return None
+    derived = derive(batch.runs)
+    return None if derived.armed else derived
+
+
+async def save_together(
+    connection: Connection,
+    items: Sequence[SavedRun],
+    published: Sequence[str],
+    *,
+    derived: Derived | None = None,
+) -> None:
+    """Write runs with everything that usually goes with them; new ones have their row already.
+
+    `derived` is what `derive(items)` says, if the caller has it. Raises StoreRejected, with nothing
+    written, unless all known runs still have their expected version.
+    """
+    known = [item for item in items if item.expected_version is not None]
+    steps, new_steps = _split_steps(items)
+    values = dict(_NOTHING)
+    values["run_count"] = len(known)
+    values["step_count"] = len(steps)
+    if known:
+        _put(values, "run", _run_columns(known))
+    if steps:
+        _put(values, "step", _known_step_columns(steps))
+    if new_steps:
+        columns = step_columns([step for _, step in new_steps])
+        columns["run_id"] = [item.run.id for item, _ in new_steps]
+        _put(values, "new", columns)
+    _put_derived(values, derive(items) if derived is None else derived)
+    _put_rest(values, items, published)
+    await fetch_row(connection, "batch_save", **values)
+
+
+def _run_columns(known: Sequence[SavedRun]) -> Columns:
     columns = run_columns([item.run for item in known], ("id", *RUN_FIELDS_CHANGING))
     keep = [item.before is not None and item.before.metadata == item.run.metadata for item in known]
     columns["keep_metadata"] = keep
     columns["metadata"] = _unless(keep, columns["metadata"])
     columns["expected"] = [item.expected_version for item in known]
-    return {row[0] for row in await fetch(connection, "run_update", **columns)}
+    return columns
 
 
 async def _insert_runs(
@@ -103,23 +165,15 @@ def _unless(keep: Sequence[bool], values: Sequence[Any]) -> list[Any]:
     return [None if kept else value for kept, value in zip(keep, values, strict=True)]
 
 
-async def save_steps(connection: Connection, written: Sequence[SavedRun]) -> None:
-    """Write the steps of runs that matched: those known to exist without unchanged payloads."""
+def _split_steps(items: Sequence[SavedRun]) -> tuple[list[StepPair], list[StepPair]]:
+    """Steps that are known to exist, whose unchanged payloads are not sent, and the others."""
     known: list[StepPair] = []
     unknown: list[StepPair] = []
-    for item in written:
+    for item in items:
         before = _steps_before(item)
         for step in item.steps:
             (known if step.path in before else unknown).append((item, step))
-    if unknown:
-        columns = step_columns([step for _, step in unknown])
-        columns["run_id"] = [item.run.id for item, _ in unknown]
-        await execute(connection, "step_upsert", **columns)
-    if known:
-        columns = _known_step_columns(known)
-        if await execute(connection, "step_update", **columns) != len(known):
-            message = "a step that the caller had loaded does not exist"
-            raise StoreRejected(message, constraint="step_exists")
+    return known, unknown
 
 
 def _steps_before(item: SavedRun) -> Mapping[str, Step]:
@@ -139,35 +193,51 @@ def _known_step_columns(known: Sequence[StepPair]) -> Columns:
     return columns
 
 
-async def save_derived(connection: Connection, derived: Derived) -> None:
-    """Write open_step and timer."""
+def _put(values: dict[str, Any], prefix: str, columns: Columns) -> None:
+    for name, column in columns.items():
+        values[f"{prefix}_{name}"] = column
+
+
+def _fields(rows: Sequence[Struct], fields: Iterable[str]) -> Columns:
+    return {field: [getattr(row, field) for row in rows] for field in fields}
+
+
+def _put_derived(values: dict[str, Any], derived: Derived) -> None:
     if derived.opened:
-        fields = ("run_id", "path", "status", "token", "queue", "level", "dispatched_at",
-                  "reported", "signal")  # fmt: skip
-        columns = {field: [getattr(row, field) for row in derived.opened] for field in fields}
-        await execute(connection, "open_step_upsert", **columns)
+        _put(values, "open", _fields(derived.opened, OpenStep.__struct_fields__))
     if derived.closed:
-        await execute(connection, "open_step_delete", **_pairs(derived.closed))
+        _put(values, "closed", _pairs(derived.closed))
     if derived.armed:
-        fields = ("run_id", "path", "due_at", "preemptible", "last_at")
-        columns = {field: [getattr(row, field) for row in derived.armed] for field in fields}
-        await execute(connection, "timer_save", **columns)
+        _put(values, "timer", _fields(derived.armed, Timer.__struct_fields__))
     if derived.disarmed:
-        await execute(connection, "timer_delete", **_pairs(derived.disarmed))
-    if derived.settled_runs:
-        ids = [run.id for run in derived.settled_runs]
-        await execute(connection, "timer_delete_of_runs", run_ids=ids)
+        _put(values, "disarmed", _pairs(derived.disarmed))
+    settled = derived.settled_runs
+    values["settled_run_ids"] = [run.id for run in settled]
+    keyed = [run for run in settled if run.key is not None]
+    values["key_workflow"] = [run.workflow for run in keyed]
+    values["key_key"] = [run.key for run in keyed]
+    values["key_run_id"] = [run.id for run in keyed]
+
+
+def _put_rest(values: dict[str, Any], items: Sequence[SavedRun], published: Sequence[str]) -> None:
+    lines = [(item.run.id, row) for item in items for row in item.transitions]
+    if lines:
+        _put(values, "line", transition_columns(lines))
+    dead = [(item.run.id, token) for item in items for token in item.revoked]
+    values["dead_run_id"] = [run_id for run_id, _ in dead]
+    values["dead_token"] = [token for _, token in dead]
+    values["published"] = sorted(published)
+    messages = [row for item in items for row in item.outbox]
+    if messages:
+        _put(values, "out", outbox_columns(messages))
 
 
 def _pairs(pairs: Sequence[tuple[str, str]]) -> Columns:
     return {"run_id": [run_id for run_id, _ in pairs], "path": [path for _, path in pairs]}
 
 
-async def save_histories(connection: Connection, written: Sequence[SavedRun]) -> None:
-    """Append transitions, signals and logs."""
-    transitions = [(item.run.id, row) for item in written for row in item.transitions]
-    if transitions:
-        await execute(connection, "transition_insert", **transition_columns(transitions))
+async def save_signals(connection: Connection, written: Sequence[SavedRun]) -> None:
+    """Append signals, and note which of the stored ones were taken."""
     signals = [row for item in written for row in item.signals]
     if signals:
         await execute(connection, "signal_insert", **signal_columns(signals))
@@ -193,25 +263,6 @@ async def save_logs(connection: Connection, written: Sequence[SavedRun], bytes_m
         await execute(connection, "log_insert", **columns)
         attempts = {name: columns[name] for name in ("run_id", "path", "attempt")}
         await execute(connection, "log_trim", **attempts, bytes_max=bytes_max)
-
-
-async def save_outbox(
-    connection: Connection, written: Sequence[SavedRun], published: Sequence[str]
-) -> None:
-    """Delete what is dead or confirmed, append what is new."""
-    dead = [(item.run.id, token) for item in written for token in item.revoked]
-    if dead:
-        await execute(
-            connection,
-            "outbox_delete_tokens",
-            run_id=[run_id for run_id, _ in dead],
-            token=[token for _, token in dead],
-        )
-    if published:
-        await execute(connection, "outbox_delete", ids=sorted(published))
-    rows = [row for item in written for row in item.outbox]
-    if rows:
-        await execute(connection, "outbox_insert", **outbox_columns(rows))
 
 
 async def save_letters(
@@ -263,13 +314,3 @@ async def save_apart(connection: Connection, batch: BatchWrite) -> None:
         await execute(connection, "parked_signal_delete", ids=sorted(batch.unparked))
     if batch.parked:
         await execute(connection, "parked_signal_insert", **parked_columns(batch.parked))
-
-
-async def save_batch_rows(
-    connection: Connection, written: Sequence[SavedRun], *, log_bytes_max: int
-) -> None:
-    """Everything that goes with the run rows."""
-    await save_steps(connection, written)
-    await save_derived(connection, derive(written))
-    await save_histories(connection, written)
-    await save_logs(connection, written, log_bytes_max)

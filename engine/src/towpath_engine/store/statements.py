@@ -22,6 +22,8 @@ class Statement(Struct, frozen=True):
     name: str
     sql: str
     parameters: tuple[str, ...]
+    names: frozenset[str]
+    """The parameters once more."""
 
     def arguments(self, values: dict[str, object]) -> list[object]:
         """The values in the order of the parameters. Raises TypeError unless the names match.
@@ -29,7 +31,7 @@ class Statement(Struct, frozen=True):
         A column of nothing but NULL travels as an empty array, which unnest fills up again: asyncpg
         spends most of its time on the elements of arrays, and most columns of a batch are empty.
         """
-        if values.keys() != set(self.parameters):
+        if values.keys() != self.names:
             message = f"{self.name} takes {self.parameters}, not {tuple(values)}"
             raise TypeError(message)
         return [_without_nulls(values[name]) for name in self.parameters]
@@ -54,7 +56,8 @@ def load_statement(name: str) -> Statement:
         return f"${parameters.index(match[1]) + 1}"
 
     text = _COMMENT.sub("", source).strip().removesuffix(";")
-    return Statement(name, _PARAMETER.sub(number, text), tuple(parameters))
+    sql = _PARAMETER.sub(number, text)
+    return Statement(name, sql, tuple(parameters), frozenset(parameters))
 
 
 def statement_names() -> list[str]:

@@ -10,7 +10,8 @@ from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import KeptSignal, Run, Step
 from towpath_engine.store import keys as key_table
 from towpath_engine.store import saving
-from towpath_engine.store.derive import RUN_PATH
+from towpath_engine.store.derive import RUN_PATH, check_saved
+from towpath_engine.store.errors import StoreRejected
 from towpath_engine.store.interface import (
     BatchWrite,
     KeyClaim,
@@ -22,7 +23,7 @@ from towpath_engine.store.interface import (
     SignalId,
 )
 from towpath_engine.store.rows import kept_from_row, parked_from_row, run_from_row, step_from_row
-from towpath_engine.store.session import Connection, execute, fetch
+from towpath_engine.store.session import Connection, execute, fetch, translating
 
 
 class StoreCaps(Struct, frozen=True, kw_only=True):
@@ -35,14 +36,22 @@ class StoreCaps(Struct, frozen=True, kw_only=True):
 
 
 class PostgresTransaction:
-    """One open transaction on one connection; see StoreTransaction for the contract."""
+    """One transaction on one connection; see StoreTransaction for the contract.
 
-    def __init__(self, connection: Connection, limits: CoreLimits, caps: StoreCaps) -> None:
-        self._connection = connection
+    Without `begun` it begins with its first statement: a batch that `save_alone` takes is a
+    transaction by itself and costs one round trip.
+    """
+
+    def __init__(
+        self, connection: Connection, limits: CoreLimits, caps: StoreCaps, *, begun: bool = True
+    ) -> None:
+        self._session = connection
+        self.begun = begun
+        """False as long as there is nothing to commit or to roll back."""
         self._limits = limits
         self._caps = caps
         self._claimed: set[tuple[key_table.Name, str]] = set()
-        self._locked: set[str] = set()
+        self._versions: dict[str, int] = {}
         self._refused_letter_count = 0
 
     @property
@@ -50,9 +59,17 @@ class PostgresTransaction:
         """See StoreTransaction."""
         return self._refused_letter_count
 
+    async def _begin(self) -> Connection:
+        if not self.begun:
+            self.begun = True
+            with translating():
+                await self._session.execute("BEGIN")
+        return self._session
+
     async def claim_keys(self, claims: Sequence[KeyClaim]) -> list[KeyHolder]:
         """See StoreTransaction."""
-        holders = await key_table.claim_keys(self._connection, claims)
+        connection = await self._begin()
+        holders = await key_table.claim_keys(connection, claims)
         for claim, holder in zip(claims, holders, strict=True):
             if holder.run_id == claim.run_id:
                 for name in (claim.key, claim.request_id):
@@ -62,17 +79,20 @@ class PostgresTransaction:
 
     async def find_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """See StoreTransaction."""
-        return await key_table.find_keys(self._connection, keys)
+        connection = await self._begin()
+        return await key_table.find_keys(connection, keys)
 
     async def newest_versions(self, workflows: Sequence[str]) -> dict[str, int]:
         """See StoreTransaction."""
-        rows = await fetch(self._connection, "workflow_newest", names=list(workflows))
+        connection = await self._begin()
+        rows = await fetch(connection, "workflow_newest", names=list(workflows))
         return {row[0]: row[1] for row in rows}
 
     async def lock_runs(self, run_ids: Sequence[str]) -> dict[str, LockedRun]:
         """See StoreTransaction."""
-        rows = await fetch(self._connection, "run_lock", ids=sorted(set(run_ids)))
-        self._locked.update(row[0] for row in rows)
+        connection = await self._begin()
+        rows = await fetch(connection, "run_lock", ids=sorted(set(run_ids)))
+        self._versions.update((row[0], row[1]) for row in rows)
         return {
             row[0]: LockedRun(
                 run_id=row[0],
@@ -86,13 +106,14 @@ class PostgresTransaction:
 
     async def load_runs(self, requests: Sequence[LoadRequest]) -> dict[str, Run]:
         """See StoreTransaction."""
+        connection = await self._begin()
         ids = sorted({request.run_id for request in requests})
         if not ids:
             return {}
-        run_rows = await fetch(self._connection, "run_load", ids=ids)
+        run_rows = await fetch(connection, "run_load", ids=ids)
         steps = await self._load_steps(ids, requests)
         kept: dict[str, list[KeptSignal]] = {run_id: [] for run_id in ids}
-        for row in await fetch(self._connection, "signal_load_kept", run_ids=ids):
+        for row in await fetch(connection, "signal_load_kept", run_ids=ids):
             kept[row["run_id"]].append(kept_from_row(row))
         definitions = {request.run_id: request.definition for request in requests}
         return {
@@ -108,12 +129,12 @@ class PostgresTransaction:
         self, ids: Sequence[str], requests: Sequence[LoadRequest]
     ) -> dict[str, dict[str, Step]]:
         found: dict[str, dict[str, Step]] = {run_id: {} for run_id in ids}
-        rows = await fetch(self._connection, "step_load_open", run_ids=ids)
+        rows = await fetch(self._session, "step_load_open", run_ids=ids)
         pairs = {(request.run_id, path) for request in requests for path in request.paths}
         if pairs:
             ordered = sorted(pairs)
             rows += await fetch(
-                self._connection,
+                self._session,
                 "step_load_named",
                 run_ids=[run_id for run_id, _ in ordered],
                 paths=[path for _, path in ordered],
@@ -124,8 +145,9 @@ class PostgresTransaction:
 
     async def known_signals(self, ids: Sequence[SignalId]) -> set[SignalId]:
         """See StoreTransaction."""
+        connection = await self._begin()
         rows = await fetch(
-            self._connection,
+            connection,
             "signal_known",
             run_id=[identity.run_id for identity in ids],
             name=[identity.name for identity in ids],
@@ -135,8 +157,9 @@ class PostgresTransaction:
 
     async def known_keyed_signals(self, ids: Sequence[KeyedSignalId]) -> set[KeyedSignalId]:
         """See StoreTransaction."""
+        connection = await self._begin()
         rows = await fetch(
-            self._connection,
+            connection,
             "keyed_signal_known",
             workflow=[identity.workflow for identity in ids],
             key=[identity.key for identity in ids],
@@ -152,8 +175,9 @@ class PostgresTransaction:
         self, run_ids: Sequence[str], keys: Sequence[tuple[str, str]]
     ) -> list[ParkedSignal]:
         """See StoreTransaction."""
+        connection = await self._begin()
         rows = await fetch(
-            self._connection,
+            connection,
             "parked_signal_take",
             run_ids=list(run_ids),
             workflow=[workflow for workflow, _ in keys],
@@ -164,33 +188,48 @@ class PostgresTransaction:
 
     async def save(self, batch: BatchWrite) -> set[str]:
         """See StoreTransaction."""
+        connection = await self._begin()
         unlocked = {
             item.run.id for item in batch.runs if item.expected_version is not None
-        } - self._locked
+        } - self._versions.keys()
         if unlocked:
-            # An UPDATE of many rows takes its locks in any order; this takes them by id.
             await self.lock_runs(sorted(unlocked))
-        written = await saving.save_runs(self._connection, batch.runs, self._claimed)
+        written = await saving.save_runs(
+            connection, batch, versions=self._versions, claimed=self._claimed
+        )
         if written:
-            await saving.save_batch_rows(
-                self._connection, written, log_bytes_max=self._caps.log_bytes_max
-            )
-        await saving.save_outbox(self._connection, written, batch.published)
-        await saving.save_apart(self._connection, batch)
+            await saving.save_signals(connection, written)
+            await saving.save_logs(connection, written, self._caps.log_bytes_max)
+        await saving.save_apart(connection, batch)
         self._refused_letter_count += await saving.save_letters(
-            self._connection,
+            connection,
             batch.dead_letters,
             rows_max=self._caps.dead_letter_rows_max,
             bytes_max=self._caps.dead_letter_bytes_max,
         )
         return {item.run.id for item in written}
 
+    async def save_alone(self, batch: BatchWrite) -> bool:
+        """See StoreTransaction."""
+        assert not self.begun, "save_alone comes first"
+        derived = saving.derive_alone(batch)
+        if derived is None:
+            return False
+        try:
+            for item in batch.runs:
+                check_saved(item)
+            await saving.save_together(self._session, batch.runs, batch.published, derived=derived)
+        except StoreRejected:
+            return False  # a version has moved on, or it will be rejected once more
+        return True
+
     async def rearm_timers(self, timers: Sequence[tuple[str, str | None, datetime | None]]) -> None:
         """See StoreTransaction."""
+        connection = await self._begin()
         void = [(run_id, path or RUN_PATH) for run_id, path, due_at in timers if due_at is None]
         if void:
             await execute(
-                self._connection,
+                connection,
                 "timer_delete",
                 run_id=[run_id for run_id, _ in void],
                 path=[path for _, path in void],
@@ -198,7 +237,7 @@ class PostgresTransaction:
         if timers:
             latest = {(run_id, path or RUN_PATH): due_at for run_id, path, due_at in timers}
             await execute(
-                self._connection,
+                connection,
                 "timer_rearm",
                 run_id=[run_id for run_id, _ in latest],
                 path=[path for _, path in latest],
@@ -207,7 +246,8 @@ class PostgresTransaction:
 
     async def steps_state(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Step]]:
         """See StoreTransaction."""
+        connection = await self._begin()
         found: dict[str, list[Step]] = {run_id: [] for run_id in run_ids}
-        for row in await fetch(self._connection, "step_list_light", run_ids=list(run_ids)):
+        for row in await fetch(connection, "step_list_light", run_ids=list(run_ids)):
             found[row["run_id"]].append(step_from_row(row))
         return found
