@@ -1,7 +1,7 @@
 """Publishes what was committed, remembers what is confirmed, and sweeps what is not.
 
 The row was written by the transaction that decided it; this service only moves it. A confirmed
-row is deleted by the next batch's transaction, or within a second by its own.
+row is deleted by the next batch's transaction, or by the next sweep.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ from towpath_engine.store.interface import OutboxRow
 
 
 class OutboxRelay:
-    """`publish` after a commit, `take_published` before the next one, `sweep` once a second.
+    """`publish` after a commit, `take_published` before the next one, `sweep` now and then.
 
-    `hints` maps a dispatch's token to the stream sequence of its PubAck: only a hint, lost with
-    the process, never an identity.
+    `on_stored(token, subject, seq)` is told where the stream keeps a dispatch: only a hint, lost
+    with the process, never an identity.
     """
 
     def __init__(
