@@ -222,13 +222,13 @@ class Inbound:
 
     def _settle(self, message: InboundMessage, kind: str) -> Callable[[Outcome], None]:
         def settle(outcome: Outcome) -> None:
-            self._shell.metrics.messages_applied.labels(kind=kind, outcome=outcome.kind.value).inc()
             if outcome.kind in _DEAD:
                 reason = outcome.code or outcome.kind.value
                 self._bury(
                     message, kind, reason=reason, text=outcome.message, run_id=outcome.run_id
                 )
                 return
+            self._shell.metrics.messages_applied.labels(kind=kind, outcome=outcome.kind.value).inc()
             if outcome.kind is OutcomeKind.STALE:
                 self._shell.metrics.reports_stale.labels(kind=kind).inc()
             self._shell.bus.acknowledge([message])
