@@ -1,6 +1,7 @@
 """Attempts in progress: the task of each lease, its context, its heartbeats, its report."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -15,11 +16,13 @@ from towpath_worker.context import Context
 from towpath_worker.execution import Execution
 from towpath_worker.keeper import Keeper
 from towpath_worker.options import WorkerOptions
-from towpath_worker.outcomes import Dropped, Outcome, Released
+from towpath_worker.outcomes import Dropped, Failed, Outcome, Released
 from towpath_worker.registry import Registry, Task
 from towpath_worker.reporting import Reporter, headers_of, subject_of
 from towpath_worker.session import Action, Lease, LeaseState, Session
 from towpath_worker.transport import Connection, TransportError
+
+_log = logging.getLogger("towpath.worker.attempt")
 
 HEARTBEAT_GAP_MAX_MS: Final = 1_000
 HEADERS_ROOM_BYTES: Final = 16 * 1024
@@ -98,6 +101,15 @@ class Attempts:
 
     def give_back(self, lease: Lease, reason: ReleaseReason) -> None:
         """Report `step-released`, then acknowledge."""
+        if reason is ReleaseReason.UNKNOWN_TASK:
+            dispatch = lease.dispatch
+            _log.warning(
+                "task_unknown task=%s queue=%s run_id=%s known=%s",
+                dispatch.task,
+                dispatch.queue,
+                dispatch.run_id,
+                ",".join(self._registry.names),
+            )
         self._background.start(self._give_back(lease, reason))
 
     async def join(self) -> None:
@@ -129,6 +141,8 @@ class Attempts:
         dispatch = lease.dispatch
         outcome = await self._execution.run(task, running.context, bytes(dispatch.input))
         running.executing = False
+        if isinstance(outcome, Failed):
+            _log_failure(lease, outcome)
         if running.heartbeat_timer is not None:
             running.heartbeat_timer.cancel()
         if lease.state is not LeaseState.RUNNING:
@@ -230,3 +244,19 @@ class Attempts:
             )
         except TransportError:
             return
+
+
+def _log_failure(lease: Lease, failed: Failed) -> None:
+    """A fact, no fault of the worker's: whether it is tried again is the engine's to decide."""
+    dispatch = lease.dispatch
+    _log.info(
+        "attempt_failed task=%s run_id=%s step=%s attempt=%d/%d error=%s: %s%s",
+        dispatch.task,
+        dispatch.run_id,
+        dispatch.step,
+        dispatch.attempt,
+        dispatch.max_attempts,
+        failed.type,
+        failed.message,
+        "" if failed.stack is None else f"\n{failed.stack.rstrip()}",
+    )

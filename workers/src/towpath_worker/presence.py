@@ -40,6 +40,7 @@ class Presence:
         self._interval_seconds = interval_seconds
         self._nudged = asyncio.Event()
         self._stopped = False
+        self._answered = True
 
     def nudge(self) -> None:
         """Ask soon: a consumer is missing, or the connection is new."""
@@ -69,8 +70,14 @@ class Presence:
             )
             reply = decode(received.body, WorkerHeartbeatReply)
         except TransportError as error:
-            _log.debug("heartbeat_unanswered error=%s", error)
+            # Told once an outage: the worker goes on, but somebody may be waiting for it.
+            level = logging.INFO if self._answered else logging.DEBUG
+            self._answered = False
+            _log.log(level, "engine_silent subject=%s error=%s", self._subject, error)
         except ProtocolError as error:
             _log.warning("heartbeat_answer_unreadable error=%s", error)
         else:
+            if not self._answered:
+                _log.info("engine_answers_again subject=%s", self._subject)
+            self._answered = True
             self._on_reply(reply)

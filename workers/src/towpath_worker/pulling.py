@@ -149,7 +149,10 @@ class Puller:
     def _on_refusal(self, received: Received, level: int) -> None:
         """503: no such consumer or stream; 409: deleted, or too many requests; 400: our fault."""
         description = received.headers.get("Description", "")
-        _log.info("pull_refused level=%d status=%s %s", level, received.status, description)
+        # 503 comes as long as no engine has made the consumer; `Presence` tells that, once.
+        importance = logging.DEBUG if received.status == "503" else logging.INFO
+        told = " ".join(description.split())
+        _log.log(importance, "pull_refused level=%d status=%s %s", level, received.status, told)
         self._lose(level)
         if received.status == "503" or "Deleted" in description:
             self._on_missing()

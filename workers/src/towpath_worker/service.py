@@ -149,7 +149,12 @@ class Service:
         await self._presence.ask()
         self._background.start(self._presence.run())
         pulling = self._background.start(self._puller.run())
-        _log.info("worker_started queue=%s worker_id=%s", self._queue, self.worker_id)
+        _log.info(
+            "worker_started queue=%s tasks=%s worker_id=%s",
+            self._queue,
+            ",".join(self._registry.names),
+            self.worker_id,
+        )
         while not stop.event.is_set():
             self._act(self._session.tick(now_ms()))
             self._puller.pump()
