@@ -5,6 +5,7 @@ import signal
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.eventually import eventually_sync
@@ -173,18 +174,27 @@ def test_an_ephemeral_folder_goes_and_a_running_one_is_not_swept() -> None:
     assert not one.path.exists()
 
 
-def test_people_see_no_password() -> None:
-    text = for_people(
-        ReadyLine(
-            nats_url="nats://u:s3cr3t@127.0.0.1:1",
-            postgres_url="postgresql://u:s3cr3t@127.0.0.1:2/x",
-            prefix="towpath",
-            http_url="http://127.0.0.1:3",
-            http_urls=("http://127.0.0.1:3",),
-            data_dir="data",
-            pids={"dev": os.getpid(), "engine": 7},
-        )
+def ready_line(**changes: str) -> ReadyLine:
+    usual = ReadyLine(
+        nats_url="nats://127.0.0.1:4222",
+        postgres_url="postgresql://u:s3cr3t@127.0.0.1:2/x",
+        prefix="towpath",
+        http_url="http://127.0.0.1:3",
+        http_urls=("http://127.0.0.1:3",),
+        data_dir="data",
+        pids={"dev": os.getpid(), "engine": 7},
     )
+    return msgspec.structs.replace(usual, **changes)
+
+
+def test_people_see_no_password() -> None:
+    text = for_people(ready_line(nats_url="nats://u:s3cr3t@127.0.0.1:1"))
     assert "s3cr3t" not in text
     assert "process 7" in text
     assert "not ours" in text
+
+
+def test_people_are_told_what_other_terminals_need_unless_it_is_the_default() -> None:
+    assert "export" not in for_people(ready_line())
+    text = for_people(ready_line(nats_url="nats://127.0.0.1:9", prefix="mine"))
+    assert "export TOWPATH_NATS_URL=nats://127.0.0.1:9 TOWPATH_PREFIX=mine" in text

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from towpath_engine.settings import mask_secrets
+from towpath_engine.settings import Settings, mask_secrets
 
 
 class ReadyLine(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,27 @@ def for_people(ready: ReadyLine) -> str:
         lines.append(f"  {title:<9} {mask_secrets(url)}  ({process})")
     lines.append(f"  {'prefix':<9} {ready.prefix}")
     lines.append(f"  {'data':<9} {ready.data_dir}")
+    exports = _exports(ready)
+    if exports:
+        lines.append("Not the usual place: in every other terminal, and for programs, first")
+        lines.append(f"  export {' '.join(exports)}")
     return "\n".join(lines)
+
+
+def _exports(ready: ReadyLine) -> list[str]:
+    """What clients must be told because it is not their default. A NATS of others with a
+    password is left out: who gave us its URL knows it."""
+    default = Settings()
+    exports: list[str] = []
+    if ready.nats_url != default.nats_url and not _is_secret(ready.nats_url):
+        exports.append(f"TOWPATH_NATS_URL={ready.nats_url}")
+    if ready.prefix != default.prefix:
+        exports.append(f"TOWPATH_PREFIX={ready.prefix}")
+    return exports
+
+
+def _is_secret(url: str) -> bool:
+    return mask_secrets(url) != url
 
 
 def engine_name(number: int) -> str:
