@@ -116,6 +116,10 @@ def test_a_run_from_start_to_result(environment: dict[str, str], tmp_path: Path)
         assert "unlucky" in said
         worker.terminate()
         assert worker.wait() == 0
+        told = worker.errors()
+        assert "worker_started queue=stock tasks=stock.reserve" in told
+        assert "attempt_failed task=stock.reserve" in told
+        assert "TerminalError: unlucky" in told
     finally:
         worker.close()
 
@@ -127,6 +131,47 @@ def test_a_cancelled_run_says_so(environment: dict[str, str]) -> None:
     status, said = fail(environment, ["result", run_id])
     assert status == 6
     assert "is cancelled" in said
+
+
+def test_a_repeated_start_says_that_nothing_was_started(environment: dict[str, str]) -> None:
+    run_id = start(environment, 500, "--key", "twice")
+    again = towpath(
+        "start", "order", "--input", '{"total": 5}', "--key", "twice", environment=environment
+    )
+    assert (again.returncode, again.stdout) == (0, f"{run_id}\n")
+    assert "nothing was started" in again.stderr
+    succeed(environment, ["cancel", run_id])
+
+
+def test_the_tables_tell_what_a_run_waits_for(environment: dict[str, str]) -> None:
+    run_id = start(environment, 500)
+    steps = _rows(succeed(environment, ["get", run_id, "--json"]).json(), "steps")
+    assert str(steps[0]["wake_at"]) in succeed(environment, ["get", run_id])
+    told = succeed(environment, ["history", run_id])
+    assert re.search(r"step-waiting +approval .* start +.*signal=approved", told)
+    succeed(environment, ["signal", run_id, "aproved"])
+    told = succeed(environment, ["history", run_id])
+    assert re.search(r"run-signalled .* signal aproved by towpath-cli +.*signal=aproved", told)
+    succeed(environment, ["cancel", run_id])
+
+
+def test_a_worker_finds_nats_by_the_settings_file(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "stock.py").write_text(WORKER)
+    file = tmp_path / "towpath.toml"
+    file.write_text(
+        f'nats_url = "{environment["TOWPATH_NATS_URL"]}"\n'
+        f'prefix = "{environment["TOWPATH_PREFIX"]}"\n'
+    )
+    worker = RealProcess(
+        [*_python(), "worker", "stock:worker", "--config", str(file)], working_dir=tmp_path
+    )
+    try:
+        waited = succeed(environment, ["start", "order", "--input", '{"total": 8}', "--wait"])
+        assert waited.json() == {"reserved": 8}
+    finally:
+        worker.close()
 
 
 def test_a_run_that_goes_on_times_out(environment: dict[str, str]) -> None:
@@ -149,10 +194,12 @@ def test_a_run_that_goes_on_times_out(environment: dict[str, str]) -> None:
         (["start", "order", "--input-file", "missing.json"], 2, "does not exist"),
         (["start", "bad name"], 5, "workflow"),
         (["get", "not-an-id"], 2, "is not a run id"),
+        (["signal", "not-an-id", "approved"], 2, "nor WORKFLOW/KEY"),
         (["list", "--status", "odd"], 5, "status"),
         (["deploy", "missing.yaml"], 2, "missing.yaml: the file does not exist"),
         (["worker", "missing_module:worker"], 2, "no module 'missing_module'"),
         (["worker", "json"], 2, "not of the form MODULE:NAME"),
+        (["worker", "json:nothing"], 2, "the module json has no 'nothing'"),
         (["worker", "json:loads"], 2, "is not a towpath_worker.Worker"),
         (["get", "01890a5d-ac96-774b-bcce-b302099a8057", "--prefix", "UPPER"], 2, "prefix"),
     ],

@@ -148,14 +148,18 @@ def _add_workflows(verbs: _Verbs) -> None:
 
 def _add_start(verbs: _Verbs) -> None:
     start = _add_client(verbs, "start", "start a run")
-    start.add_argument("workflow")
+    start.add_argument("workflow", metavar="WORKFLOW", help="its name, as deployed")
     value = start.add_mutually_exclusive_group()
     value.add_argument("--input", metavar="JSON", help="the input (default: null)")
     value.add_argument("--input-file", metavar="FILE", help="YAML or JSON; - is standard input")
     start.add_argument("--key", help="your own id; one live run has it")
     start.add_argument("--version", type=_count, metavar="N", help="default: the newest")
     start.add_argument("--delay-ms", type=int, metavar="MS", help="begin later")
-    start.add_argument("--priority", choices=["critical", "high", "normal", "low"])
+    start.add_argument(
+        "--priority",
+        choices=["critical", "high", "normal", "low"],
+        help="default: the workflow's",
+    )
     start.add_argument("--tag", action="append", default=[], help="may be repeated")
     start.add_argument("--context", metavar="JSON", help="an object every dispatch carries")
     start.add_argument("--request-id", metavar="ID", help="repeats with this id start nothing")
@@ -180,24 +184,34 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
 
 def _add_views(verbs: _Verbs) -> None:
     get = _add_client(verbs, "get", "show a run and its steps")
-    get.add_argument("run_id", metavar="RUN_ID")
+    _add_run_id(get)
     runs = _add_client(verbs, "list", "list runs, newest first")
-    runs.add_argument("--workflow")
-    runs.add_argument("--status")
-    runs.add_argument("--key")
-    runs.add_argument("--tag", action="append", default=[])
+    runs.add_argument("--workflow", help="only runs of this workflow")
+    runs.add_argument("--status", help="only these: running, waiting, completed, failed, ...")
+    runs.add_argument("--key", help="only runs with this key, live or settled")
+    runs.add_argument("--tag", action="append", default=[], help="only runs with this tag")
     runs.add_argument("--limit", type=_count, default=50, metavar="N", help="default: 50")
     history = _add_client(verbs, "history", "show what happened to a run")
-    history.add_argument("run_id", metavar="RUN_ID")
-    history.add_argument("--after-seq", type=int, default=0, metavar="N")
+    _add_run_id(history)
+    history.add_argument(
+        "--after-seq", type=int, default=0, metavar="N", help="only what came after this seq"
+    )
     result = _add_client(verbs, "result", "wait for a run's output")
-    result.add_argument("run_id", metavar="RUN_ID")
+    _add_run_id(result)
     _add_timeout(result)
+
+
+def _add_run_id(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_id", metavar="RUN_ID", help="as `start` and `list` print it")
 
 
 def _add_timeout(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="default: 60"
+        "--timeout",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long to wait for the result (default: 60)",
     )
 
 

@@ -17,6 +17,11 @@ def print_line(text: str) -> None:
     sys.stdout.flush()
 
 
+def print_notice(text: str) -> None:
+    """One line beside the result, on stderr: what reads standard output does not see it."""
+    sys.stderr.write(f"towpath: {text}\n")
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
     """The columns of the rows, aligned, under a line of titles."""
     cells = [list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]

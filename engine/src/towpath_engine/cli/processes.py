@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -84,11 +85,17 @@ def worker(arguments: Arguments) -> Exit:
     from towpath_worker import Worker
 
     # The SDK reads its options from the environment when the module makes its Worker.
+    if arguments.config or os.environ.get("TOWPATH_CONFIG"):
+        settings = load_settings(os.environ, arguments.config).settings
+        os.environ["TOWPATH_NATS_URL"] = settings.nats_url
+        os.environ["TOWPATH_PREFIX"] = settings.prefix
     if arguments.nats_url:
         os.environ["TOWPATH_NATS_URL"] = arguments.nats_url
     if arguments.prefix:
         os.environ["TOWPATH_PREFIX"] = arguments.prefix
     found = _import_object(arguments.target)
+    # After the import: nothing happens here when the module has set up logging of its own.
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
     if not isinstance(found, Worker):
         raise CommandError(Exit.USAGE, f"{arguments.target} is not a towpath_worker.Worker")
     found.run()
@@ -108,7 +115,9 @@ def _import_object(target: str) -> object:
         raise _broken_module(module_name) from error
     except Exception as error:
         raise _broken_module(module_name) from error
-    return getattr(module, name, None)
+    if not hasattr(module, name):
+        raise CommandError(Exit.USAGE, f"the module {module_name} has no {name!r}")
+    return getattr(module, name)
 
 
 def _broken_module(name: str) -> CommandError:

@@ -7,11 +7,18 @@ import msgspec
 from msgspec import Struct
 
 from towpath_engine.cli.arguments import Arguments
+from towpath_engine.cli.briefly import brief_cause, brief_error, brief_facts
 from towpath_engine.cli.connection import ask
 from towpath_engine.cli.documents import parse_document, parse_json, read_file
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
-from towpath_engine.cli.output import print_fields, print_json, print_line, print_table
+from towpath_engine.cli.output import (
+    print_fields,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+)
 from towpath_protocol import replies
 from towpath_worker import Client, Json, RunHandle
 
@@ -53,6 +60,8 @@ def start(arguments: Arguments) -> Exit:
     elif arguments.wait:
         print_json(output)
     else:
+        if handle.deduplicated:
+            print_notice("a live run has the key, or the request id was used: nothing was started")
         print_line(handle.run_id)
     return Exit.OK
 
@@ -118,8 +127,11 @@ def get(arguments: Arguments) -> Exit:
     print_fields(run)
     if steps:
         print_line("")
-        rows = msgspec.convert(steps, list[dict[str, object]])
-        print_table(("step", "kind", "status", "attempt", "output", "error"), rows)
+        rows = [
+            {**step, "error": brief_error(step.get("error"))}
+            for step in msgspec.convert(steps, list[dict[str, object]])
+        ]
+        print_table(("step", "kind", "status", "attempt", "wake_at", "output", "error"), rows)
     return Exit.OK
 
 
@@ -159,7 +171,12 @@ def history(arguments: Arguments) -> Exit:
     if arguments.json:
         print_json({"transitions": rows})
     else:
-        print_table(("seq", "at", "what", "step", "from", "to", "cause"), rows)
+        told = [
+            {**row, "cause": brief_cause(row["cause"]), "details": brief_facts(row["data"])}
+            for row in rows
+        ]
+        columns = ("seq", "at", "what", "step", "attempt", "from", "to", "cause", "details")
+        print_table(columns, told)
     return Exit.OK
 
 
@@ -193,16 +210,15 @@ def _target(text: str | None) -> _Target:
     workflow, slash, key = (text or "").partition("/")
     if slash:
         return _Target(workflow=workflow, key=key)
-    return _Target(run_id=_checked_run_id(workflow))
+    if not _RUN_ID.fullmatch(workflow):
+        raise CommandError(Exit.USAGE, f"{workflow!r} is not a run id, nor WORKFLOW/KEY")
+    return _Target(run_id=workflow)
 
 
 def _run_id(arguments: Arguments) -> str:
-    return _checked_run_id(arguments.run_id or "")
-
-
-def _checked_run_id(text: str) -> str:
+    text = arguments.run_id or ""
     if not _RUN_ID.fullmatch(text):
-        raise CommandError(Exit.USAGE, f"{text!r} is not a run id")
+        raise CommandError(Exit.USAGE, f"{text!r} is not a run id: `towpath list` shows them")
     return text
 
 
