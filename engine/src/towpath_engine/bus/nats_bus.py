@@ -202,7 +202,12 @@ class NatsBus:
         consumers = [consumer for queue in missing for consumer in self._queue_consumers(queue)]
         self._queues |= wanted
         api = self._api()
-        ensured = await streams.ensure_consumers(api, consumers)
+        try:
+            ensured = await streams.ensure_consumers(api, consumers)
+        except BusRefused:
+            # Else every new link would ask for them, and be refused as a whole.
+            self._queues.difference_update(missing)
+            raise
         self._queues_made.update(missing)
         if ensured.created:
             log.info("bus_consumers_created", consumers=sorted(ensured.created))

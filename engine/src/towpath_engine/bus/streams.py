@@ -38,6 +38,11 @@ class Consumer(Struct, frozen=True, kw_only=True):
     config: Json
 
 
+DISPATCH_CONSUMERS_MAX = 16_384
+"""Of P_DISPATCH. Left out, nats-server 2.15 takes 1,000, fewer than 256 queues have. A constant,
+because older servers refuse to change it."""
+
+
 class Ensured(Struct, frozen=True, kw_only=True):
     """What a pass over streams or consumers found and did."""
 
@@ -53,6 +58,7 @@ def wanted_streams(settings: BusSettings) -> list[Json]:
         **_stream(settings, subjects.dispatch_stream(prefix), settings.dispatch_bytes_max),
         "subjects": list(subjects.dispatch_stream_subjects(prefix)),
         "retention": "workqueue",
+        "max_consumers": DISPATCH_CONSUMERS_MAX,
         "allow_msg_ttl": True,
         "duplicate_window": nanoseconds(settings.dispatch_duplicate_window_s),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from towpath_engine.bus.errors import BusRefused
 from towpath_engine.bus.interface import Bus
 from towpath_engine.store.interface import Store
 from towpath_protocol.errors import ErrorCode, ProtocolError
@@ -19,7 +20,8 @@ class Queues:
     async def ensure(self, queues: Iterable[str]) -> None:
         """Make sure that these queues exist, with their four consumers each.
 
-        Raises ProtocolError (`queues_full`) beyond the limit, StoreUnavailable, BusUnavailable.
+        Raises ProtocolError (`queues_full`) beyond our limit or the server's, StoreUnavailable,
+        BusUnavailable.
         """
         new = sorted(set(queues) - self._known)
         if not new:
@@ -32,8 +34,12 @@ class Queues:
                 field="queue",
                 fix="use an existing queue, or raise the setting queue_count_max",
             )
+        try:
+            await self._bus.ensure_queues(new)
+        except BusRefused as refused:
+            raise ProtocolError(ErrorCode.QUEUES_FULL, str(refused), field="queue") from refused
+        # Only now: an engine does not start without the consumers of every stored queue.
         await self._store.add_queues(new)
-        await self._bus.ensure_queues(new)
         self._known.update(new)
 
     async def refresh(self) -> int:
