@@ -156,6 +156,7 @@ async def test_a_result_is_asked_for_until_the_run_has_settled(
     done = {"run_id": run_id, "status": "completed", "settled": True, "output": {"n": 2**60}}
     api.answers["run.result"] = lambda _: open_answers.pop() if open_answers else done
     assert await client.handle(run_id).result(timeout=60) == {"n": 2**60}
+    assert await client.result(run_id, timeout=60) == {"n": 2**60}
     assert await client.handle(run_id).result(output_type=dict[str, int]) == {"n": 2**60}
     assert all(0 < body["wait_ms"] <= 30_000 for body in api.bodies("run.result"))
 

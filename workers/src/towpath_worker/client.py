@@ -23,7 +23,7 @@ from towpath_worker.options import ConnectionOptions, connection_options
 from towpath_worker.runs import RunHandle, RunReader, StartManyError
 from towpath_worker.starts import StartItem, batches, start_of
 from towpath_worker.transport import Connection
-from towpath_worker.values import to_json
+from towpath_worker.values import Json, to_json
 
 T = TypeVar("T", bound=Struct)
 
@@ -235,6 +235,15 @@ class Client:
     async def get(self, run_id: str, *, steps_cursor: str | None = None) -> replies.RunView:
         """The run with a page of its steps. ApiError: `run_not_found`."""
         return await self._reader.get(run_id, steps_cursor=steps_cursor)
+
+    async def result(self, run_id: str, *, timeout: float | None = None) -> Json:
+        """Wait until the run has settled; its output, as plain JSON.
+
+        `timeout` is in seconds, None waits for ever. Raises RunFailed when the run ended in any
+        way but completed, TimeoutError when it has not settled in time. ApiError: `run_not_found`.
+        `handle(run_id).result(output_type=…)` converts the output.
+        """
+        return await self.handle(run_id).result(timeout=timeout)
 
     async def history(
         self, run_id: str, *, after_seq: int = 0, limit: int = 200

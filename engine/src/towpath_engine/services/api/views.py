@@ -21,7 +21,7 @@ from towpath_protocol.replies import (
 from towpath_protocol.times import format_instant
 
 VALUE_BYTES_MAX = 256 * 1024
-"""A larger input or output of a run (its limit is a setting) is not in run.get."""
+"""A larger input or output of a run (its limit is a setting) is not in run.get and run.result."""
 STEP_OUTPUT_BYTES_MAX = 64 * 1024
 """Larger outputs of steps are not in run.get; run.output has them."""
 STEPS_BYTES_MAX = 256 * 1024
@@ -124,12 +124,14 @@ def _short_error_view(failure: Failure | None) -> ErrorView | None:
 def run_result(run: Run) -> RunResult:
     """run.result"""
     completed = run.status is RunStatus.COMPLETED
+    output, omitted = _value(run.output if completed else None, VALUE_BYTES_MAX)
     return RunResult(
         run_id=run.id,
         status=run.status.value,
         settled=run.status in SETTLED_RUN,
-        output=Raw(run.output) if completed and run.output is not None else None,
+        output=output,
         error=error_view(run.error),
+        output_omitted=omitted,
     )
 
 
