@@ -70,6 +70,16 @@ def test_the_client_program_prints_the_output(
         program.close()
 
 
+def test_the_example_of_the_sdk_ships_its_order(where: dict[str, str], tmp_path: Path) -> None:
+    program = [sys.executable, str(ROOT / "workers" / "examples" / "order.py")]
+    example = RealProcess(program, environment=where, working_dir=tmp_path)
+    try:
+        assert example.wait() == 0, example.errors()
+        assert example.output() == "TRACK-o-1\n"
+    finally:
+        example.close()
+
+
 def test_the_programs_are_as_short_as_promised() -> None:
     files = dict(FILES.findall(README.read_text(encoding="utf-8")))
     assert set(files) == {"shop.py", "order.yaml", "client.py"}
