@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.support.deadline import eventually, eventually_async
+from tests.support.eventually import until, until_async
 from towpath_engine.bus.interface import Bus, Confirmation, InboundMessage, OutboundMessage
 from towpath_engine.bus.nats_bus import NatsBus
 from towpath_engine.bus.settings import MIB, BusSettings
@@ -74,9 +74,7 @@ class BusUnderTest:
         """Publish and wait for all outcomes."""
         self.bus.publish(messages)
         ids = {message.id for message in messages}
-        await eventually(
-            lambda: ids <= {c.id for c in self.confirmations}, "all messages are confirmed"
-        )
+        await until(lambda: ids <= {c.id for c in self.confirmations}, "all messages are confirmed")
         return [self.outcome(message.id) for message in messages]
 
     def signal(self, body: bytes, *, run: str | None = None) -> OutboundMessage:
@@ -106,7 +104,7 @@ async def stream_is_empty(under_test: BusUnderTest, stream: str) -> None:
         state = await under_test.bus.stream_state(stream)
         return state is not None and state.messages == 0
 
-    await eventually_async(empty, f"{stream} is empty")
+    await until_async(empty, f"{stream} is empty")
 
 
 @asynccontextmanager

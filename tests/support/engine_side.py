@@ -13,7 +13,7 @@ from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, ConsumerInfo, RetentionPolicy, StreamConfig
 
-from tests.support.deadline import eventually, eventually_async
+from tests.support.eventually import until, until_async
 from towpath_protocol.ids import new_uuid7
 
 
@@ -138,12 +138,12 @@ class EngineSide:
 
     async def end_of(self, token: str) -> ReportSeen:
         """The first report that ends this attempt."""
-        await eventually(lambda: bool(self.ends(token)), f"{token} ends")
+        await until(lambda: bool(self.ends(token)), f"{token} ends")
         return self.ends(token)[0]
 
     async def report_of(self, token: str, kind: str) -> ReportSeen:
         """The first report of that kind."""
-        await eventually(lambda: bool(self.of(token, kind)), f"{kind} of {token}")
+        await until(lambda: bool(self.of(token, kind)), f"{kind} of {token}")
         return self.of(token, kind)[0]
 
     async def consumer(self, level: int = 2, queue: str = "inventory") -> ConsumerInfo:
@@ -159,7 +159,7 @@ class EngineSide:
             info = await self.client.jetstream().stream_info(self.dispatch_stream)
             return info.state.messages == 0
 
-        await eventually_async(empty, "every dispatch is acknowledged")
+        await until_async(empty, "every dispatch is acknowledged")
 
     async def _on_ack(self, msg: Msg) -> None:
         self.acks.append(msg.data)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from tests.support.bus import BusUnderTest, bus_settings, run_id, running_bus, stream_is_empty
-from tests.support.deadline import eventually
+from tests.support.eventually import until
 from tests.support.jetstream import JetStreamServer, unique_prefix
 from tests.support.outsider import Outsider, Received, connected_outsider
 from towpath_engine.bus.interface import ApiReply, ApiRequest
@@ -48,7 +48,7 @@ async def serving(
     handler = Answering()
     async with running_bus(url, prefix) as under_test:
         under_test.bus.serve_api(handler, concurrency_max=concurrency_max)
-        await eventually(lambda: under_test.bus.connected, "requests reach us")
+        await until(lambda: under_test.bus.connected, "requests reach us")
         try:
             yield under_test, handler
         finally:
@@ -92,7 +92,7 @@ async def test_requests_run_at_the_same_time_and_over_the_limit_answer_429(
             asyncio.create_task(outsider.request(f"{prefix}.api.slow.wait", b"%d" % n))
             for n in range(3)
         ]
-        await eventually(lambda: len(handler.asked) == 3, "all three run at the same time")
+        await until(lambda: len(handler.asked) == 3, "all three run at the same time")
         answer = await outsider.request(f"{prefix}.api.run.get")
         assert error_of(answer) == ("429", "overloaded")
         assert json.loads(answer.data)["error"]["details"]["retry_after_ms"] > 0
@@ -205,7 +205,7 @@ async def test_the_api_answers_again_after_a_restart_of_the_server(
     async with serving(own_jetstream.url, prefix) as (under_test, _):
         resets = under_test.resets
         own_jetstream.restart()
-        await eventually(lambda: under_test.resets > resets, "connected again")
+        await until(lambda: under_test.resets > resets, "connected again")
         async with connected_outsider(own_jetstream.url) as client:
             answer = await client.request(f"{prefix}.api.run.get")
             assert json.loads(answer.data)["verb"] == "run.get"
@@ -219,7 +219,7 @@ async def test_close_lets_running_handlers_answer(
     under_test.bus.serve_api(handler, concurrency_max=10)
     await under_test.bus.start()
     waiting = asyncio.create_task(outsider.request(f"{prefix}.api.slow.wait"))
-    await eventually(lambda: len(handler.asked) == 1, "the handler runs")
+    await until(lambda: len(handler.asked) == 1, "the handler runs")
     closing = asyncio.create_task(under_test.bus.close())
     handler.release.set()
     assert json.loads((await waiting).data)["verb"] == "slow.wait"
@@ -244,6 +244,6 @@ async def test_core_messages_go_out_and_come_in(
             under_test.bus.send_core(f"{prefix}.wake.3", b"1")
             return bool(heard)
 
-        await eventually(woken, "the wake is heard")
+        await until(woken, "the wake is heard")
         assert heard[0] == (f"{prefix}.wake.3", b"1")
         await stream_is_empty(under_test, subjects.in_stream(prefix))

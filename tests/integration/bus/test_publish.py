@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tests.support.bus import BusUnderTest, bus_settings, running_bus
-from tests.support.deadline import eventually
+from tests.support.eventually import until
 from tests.support.jetstream import JetStreamServer, unique_prefix
 from tests.support.outsider import Outsider
 from towpath_engine.bus.interface import OutboundMessage
@@ -106,7 +106,7 @@ async def test_a_silent_server_ends_in_timeouts_not_in_hanging(
         confirmations = await under_test.publish(*messages)
         own_jetstream.resume()
         assert {(c.ok, c.error) for c in confirmations} == {(False, "timeout")}
-        await eventually(lambda: under_test.bus.connected, "connected")
+        await until(lambda: under_test.bus.connected, "connected")
         # The late answers of the first ones change nothing: one outcome each.
         (late,) = await under_test.publish(under_test.dispatch("mail"))
         assert late.ok

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.support.bus import BusUnderTest, running_bus, stream_is_empty
-from tests.support.deadline import eventually, eventually_async, let_pass
+from tests.support.eventually import let_pass, until, until_async
 from tests.support.jetstream import JetStreamServer, unique_prefix
 from tests.support.outsider import Outsider, connected_outsider
 from towpath_protocol import subjects
@@ -27,14 +27,12 @@ async def goes_on(under_test: BusUnderTest, mark: str) -> None:
         if missing:
             count = len(under_test.confirmations)
             under_test.bus.publish(missing)
-            await eventually(
-                lambda: len(under_test.confirmations) >= count + len(missing), "confirmed"
-            )
+            await until(lambda: len(under_test.confirmations) >= count + len(missing), "confirmed")
         return not missing
 
-    await eventually_async(published, f"{mark} is published")
+    await until_async(published, f"{mark} is published")
     wanted = {message.body for message in messages}
-    await eventually(lambda: wanted <= set(under_test.bodies), f"{mark} is delivered")
+    await until(lambda: wanted <= set(under_test.bodies), f"{mark} is delivered")
     await stream_is_empty(under_test, subjects.in_stream(under_test.prefix))
 
 
@@ -64,7 +62,7 @@ async def test_a_client_that_the_server_closes_is_replaced(jetstream_url: str, p
             resets = under_test.resets
             # A control line that is too long: the server answers -ERR and closes.
             under_test.bus.send_core("x" * 5_000, b"")
-            await eventually(lambda r=resets: under_test.resets > r, "a new client is there")
+            await until(lambda r=resets: under_test.resets > r, "a new client is there")
             assert under_test.bus.connected
             await goes_on(under_test, f"after {resets} ")
 
@@ -79,7 +77,7 @@ async def test_a_deleted_partition_consumer_is_made_again(
         for partition in (2, 7):
             name = subjects.partition_consumer(partition)
             await delete(outsider, f"CONSUMER.DELETE.{stream}.{name}")
-        await eventually(lambda: under_test.resets > resets, "the services are told")
+        await until(lambda: under_test.resets > resets, "the services are told")
         await goes_on(under_test, "after ")
 
 
@@ -97,7 +95,7 @@ async def test_a_deleted_queue_consumer_is_made_again(
             state = await under_test.bus.consumer_state(stream, "mail_p1")
             return state is not None and state.created != before.created
 
-        await eventually_async(made_again, "the consumer is there again")
+        await until_async(made_again, "the consumer is there again")
 
 
 @pytest.mark.parametrize("name", ["in_stream", "dispatch_stream", "event_stream"])
@@ -113,8 +111,8 @@ async def test_a_deleted_stream_is_made_again(
             "event_stream": subjects.event_stream,
         }[name](prefix)
         await delete(outsider, f"STREAM.DELETE.{stream}")
-        await eventually(lambda: under_test.resets > resets, "the services are told")
-        await eventually_async(lambda: has_all_consumers(under_test), "all consumers are there")
+        await until(lambda: under_test.resets > resets, "the services are told")
+        await until_async(lambda: has_all_consumers(under_test), "all consumers are there")
         await goes_on(under_test, "after ")
         (dispatch,) = await under_test.publish(under_test.dispatch("mail"))
         assert dispatch.ok
@@ -130,7 +128,7 @@ async def test_a_wiped_store_is_set_up_again_with_all_queues(
         before = await under_test.bus.stream_state(stream)
         resets = under_test.resets
         await asyncio.to_thread(own_jetstream.wipe)
-        await eventually(lambda: under_test.resets > resets, "the services are told")
+        await until(lambda: under_test.resets > resets, "the services are told")
         after = await under_test.bus.stream_state(stream)
         assert before is not None
         assert after is not None
@@ -147,18 +145,18 @@ async def test_an_ack_of_a_wiped_message_does_not_take_a_new_one(
     ) as under_test:
         run = "a-run"
         await under_test.publish(under_test.signal(b"old", run=run))
-        await eventually(lambda: len(under_test.messages) == 1, "the old one is delivered")
+        await until(lambda: len(under_test.messages) == 1, "the old one is delivered")
         (old,) = under_test.messages
         resets = under_test.resets
         await asyncio.to_thread(own_jetstream.wipe)
-        await eventually(lambda: under_test.resets > resets, "the services are told")
+        await until(lambda: under_test.resets > resets, "the services are told")
 
         await under_test.publish(under_test.signal(b"new", run=run))
-        await eventually(lambda: len(under_test.messages) == 2, "the new one is delivered")
+        await until(lambda: len(under_test.messages) == 2, "the new one is delivered")
         new = under_test.messages[1]
         assert (new.stream_seq, new.partition) == (old.stream_seq, old.partition)
         under_test.bus.acknowledge([old])
-        await eventually(
+        await until(
             lambda: any(m.body == b"new" and m.deliveries > 1 for m in under_test.messages),
             "the new one was not acknowledged by the old one's ack",
         )
@@ -171,11 +169,11 @@ async def test_an_ack_given_while_the_client_is_away_is_sent_by_the_next(
         jetstream_url, prefix, hold=True, ack_wait_s=3600.0, reconnect_backoff_min_s=1.0
     ) as under_test:
         await under_test.publish(under_test.signal(b"x"))
-        await eventually(lambda: len(under_test.messages) == 1, "it is delivered")
+        await until(lambda: len(under_test.messages) == 1, "it is delivered")
         under_test.bus.send_core("x" * 5_000, b"")
-        await eventually(lambda: not under_test.bus.connected, "the client is closed")
+        await until(lambda: not under_test.bus.connected, "the client is closed")
         under_test.bus.acknowledge(under_test.messages)
-        await eventually(lambda: under_test.bus.connected, "the next one is there")
+        await until(lambda: under_test.bus.connected, "the next one is there")
         await stream_is_empty(under_test, subjects.in_stream(prefix))
         assert len(under_test.messages) == 1
 
@@ -191,9 +189,9 @@ async def test_after_a_rollback_of_the_store_no_old_ack_takes_a_new_message(
         own_jetstream.stop()
         shutil.copytree(store, copy)
         own_jetstream.start()
-        await eventually(lambda: under_test.resets > resets, "connected again")
+        await until(lambda: under_test.resets > resets, "connected again")
         await under_test.publish(under_test.signal(b"old", run="a-run"))
-        await eventually(lambda: len(under_test.messages) == 1, "the old one is delivered")
+        await until(lambda: len(under_test.messages) == 1, "the old one is delivered")
         (old,) = under_test.messages
 
         # What happens when the disk had not seen it: the same stream, without its last message…
@@ -207,9 +205,9 @@ async def test_after_a_rollback_of_the_store_no_old_ack_takes_a_new_message(
             subject = under_test.signal(b"new", run="a-run").subject
             await sender.publish(subject, b"new")
             await sender.flush()
-        await eventually(lambda: under_test.resets > resets, "connected again")
+        await until(lambda: under_test.resets > resets, "connected again")
         under_test.bus.acknowledge([old])
-        await eventually(
+        await until(
             lambda: any(m.body == b"new" and m.deliveries > 1 for m in under_test.messages),
             "the new one was not acknowledged by the old one's ack",
         )
@@ -225,9 +223,9 @@ async def test_a_killed_server_comes_back_with_what_it_had(
         resets = under_test.resets
         own_jetstream.kill()
         own_jetstream.start()
-        await eventually(lambda: under_test.resets > resets, "the services are told")
+        await until(lambda: under_test.resets > resets, "the services are told")
         under_test.bus.set_credit(100)
-        await eventually(lambda: len(under_test.bodies) == 200, "all are delivered")
+        await until(lambda: len(under_test.bodies) == 200, "all are delivered")
 
 
 async def load(under_test: BusUnderTest, stop: asyncio.Event) -> list[str]:
@@ -246,18 +244,18 @@ async def away_under_load(server: JetStreamServer, seconds: float) -> None:
         await under_test.bus.ensure_queues(QUEUES)
         stop = asyncio.Event()
         loading = asyncio.create_task(load(under_test, stop))
-        await eventually(lambda: len(under_test.messages) > 100, "the load runs")
+        await until(lambda: len(under_test.messages) > 100, "the load runs")
         await asyncio.to_thread(server.kill)
-        await eventually(lambda: not under_test.bus.connected, "the bus notices")
+        await until(lambda: not under_test.bus.connected, "the bus notices")
         await let_pass(seconds)
         assert not under_test.bus.connected
         await asyncio.to_thread(server.start)
-        await eventually(lambda: under_test.bus.connected, "the bus is back")
+        await until(lambda: under_test.bus.connected, "the bus is back")
         seen = len(under_test.messages)
-        await eventually(lambda: len(under_test.messages) > seen + 100, "the load goes on")
+        await until(lambda: len(under_test.messages) > seen + 100, "the load goes on")
         stop.set()
         ids = await loading
-        await eventually(lambda: under_test.nats_bus.unconfirmed == 0, "everything is confirmed")
+        await until(lambda: under_test.nats_bus.unconfirmed == 0, "everything is confirmed")
         outcomes = list(under_test.confirmations)
         assert [c.id for c in sorted(outcomes, key=lambda c: ids.index(c.id))] == ids
         assert {c.error for c in outcomes if not c.ok} <= {"down", "timeout"}
@@ -290,7 +288,7 @@ async def test_a_server_that_stands_still_for_five_seconds(
         await let_pass(5.0)
         own_jetstream.resume()
         await goes_on(under_test, "after ")
-        await eventually(lambda: under_test.bodies[b"meanwhile"] >= 1, "delivered")
+        await until(lambda: under_test.bodies[b"meanwhile"] >= 1, "delivered")
 
 
 async def test_a_server_that_stands_still_for_good_is_left_even_with_full_buffers(
@@ -305,10 +303,10 @@ async def test_a_server_that_stands_still_for_good_is_left_even_with_full_buffer
         messages = [under_test.dispatch("mail", body) for _ in range(100)]
         confirmations = await under_test.publish(*messages)
         assert not any(c.ok for c in confirmations)
-        await eventually(lambda: not under_test.bus.connected, "the bus gives it up")
+        await until(lambda: not under_test.bus.connected, "the bus gives it up")
         resets = under_test.resets
         own_jetstream.resume()
-        await eventually(lambda: under_test.resets > resets, "the bus is back")
+        await until(lambda: under_test.resets > resets, "the bus is back")
         await goes_on(under_test, "after ")
 
 
@@ -317,7 +315,7 @@ async def test_workers_pull_again_after_a_wipe(own_jetstream: JetStreamServer) -
         await under_test.bus.ensure_queues(QUEUES)
         resets = under_test.resets
         await asyncio.to_thread(own_jetstream.wipe)
-        await eventually(lambda: under_test.resets > resets, "the services are told")
+        await until(lambda: under_test.resets > resets, "the services are told")
         dispatch = under_test.dispatch("print", b'{"n":1}')
         (confirmation,) = await under_test.publish(dispatch)
         assert confirmation.ok

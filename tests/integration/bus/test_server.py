@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.bus import BusUnderTest, bus_settings, running_bus
-from tests.support.deadline import eventually
+from tests.support.eventually import until
 from tests.support.jetstream import JetStreamServer, unique_prefix
 from tests.support.old_nats import old_server_binary
 from towpath_engine.bus.errors import BusRefused, BusUnavailable
@@ -47,7 +47,7 @@ async def test_the_oldest_server_that_is_taken_does_the_work(tmp_path: Path) -> 
             await under_test.bus.ensure_queues(["mail"])
             messages = [under_test.signal(b"%d" % n) for n in range(100)]
             assert all(c.ok for c in await under_test.publish(*messages))
-            await eventually(lambda: len(under_test.messages) == 100, "all are delivered")
+            await until(lambda: len(under_test.messages) == 100, "all are delivered")
     finally:
         server.kill()
 
@@ -142,10 +142,10 @@ async def test_a_rotated_password_ends_the_client_and_the_bus_comes_back(tmp_pat
             server.url, unique_prefix(), user="engine", password="one"
         ) as under_test:
             server.reconfigure(USERS.format(password="two"))
-            await eventually(lambda: not under_test.bus.connected, "the server throws us out")
+            await until(lambda: not under_test.bus.connected, "the server throws us out")
             resets = under_test.resets
             server.reconfigure(config)
-            await eventually(lambda: under_test.resets > resets, "we are back")
+            await until(lambda: under_test.resets > resets, "we are back")
             (confirmation,) = await under_test.publish(under_test.signal(b"1"))
             assert confirmation.ok
     finally:
@@ -175,11 +175,11 @@ async def test_the_bus_speaks_tls_with_an_authority_of_its_own(
             tls_handshake_first=handshake_first,
         ) as under_test:
             await under_test.publish(under_test.signal(b"1"))
-            await eventually(lambda: len(under_test.messages) == 1, "it is delivered")
+            await until(lambda: len(under_test.messages) == 1, "it is delivered")
             resets = under_test.resets
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
-            await eventually(lambda: under_test.resets > resets, "connected again")
+            await until(lambda: under_test.resets > resets, "connected again")
     finally:
         server.kill()
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.support.bus import BusUnderTest, bus_settings
-from tests.support.deadline import eventually, eventually_async
+from tests.support.eventually import until, until_async
 from tests.support.jetstream import JetStreamServer
 from towpath_engine.bus.interface import OutboundMessage
 from towpath_protocol import subjects
@@ -75,8 +75,8 @@ async def serve_three_dispatches(bus: BusUnderTest, source: str) -> None:
     bus.bus.set_credit(100)
     async with running(source):
         await bus.publish(*(dispatch(number) for number in range(3)))
-        await eventually(lambda: len(bus.messages) >= 3, "three reports arrive")
-        await eventually_async(lambda: queue_is_empty(bus), "all dispatches are acked")
+        await until(lambda: len(bus.messages) >= 3, "three reports arrive")
+        await until_async(lambda: queue_is_empty(bus), "all dispatches are acked")
     outputs: dict[str, object] = {}
     for message in bus.messages:
         place = subjects.parse_in(message.subject, "towpath")
@@ -131,7 +131,7 @@ async def test_the_server_puts_a_token_where_partition_of_says(
                 for key in keys
             )
         )
-        await eventually(lambda: len(bus.messages) >= len(keys), "all messages arrive")
+        await until(lambda: len(bus.messages) >= len(keys), "all messages arrive")
         for message in bus.messages:
             token = subjects.parse_in(message.subject, prefix).run_id
             assert message.partition == subjects.partition_of(token)

@@ -3,8 +3,8 @@
 import asyncio
 
 from tests.integration.worker.conftest import Serving, worker_of
-from tests.support.deadline import eventually
 from tests.support.engine_side import EngineSide
+from tests.support.eventually import until
 from towpath_worker import Context, Worker
 
 
@@ -31,7 +31,7 @@ async def test_a_push_cancels_an_async_task(
     running: list[str] = []
     async with serving(hanging_worker(engine, jetstream_url, running)):
         token = await engine.dispatch("hang")
-        await eventually(lambda: bool(running), "it runs")
+        await until(lambda: bool(running), "it runs")
         await engine.push_cancel(token)
         error = (await engine.end_of(token)).body["error"]
     assert (error["type"], error["message"], error["retryable"]) == (
@@ -45,7 +45,7 @@ async def test_a_plain_function_sees_that_it_is_cancelled_and_may_finish(
     running: list[str] = []
     async with serving(hanging_worker(engine, jetstream_url, running)):
         token = await engine.dispatch("spin")
-        await eventually(lambda: bool(running), "it runs")
+        await until(lambda: bool(running), "it runs")
         await engine.push_cancel(token)
         report = await engine.end_of(token)
     assert report.body["output"] == "stopped: the run was cancelled"
@@ -57,7 +57,7 @@ async def test_a_missed_push_is_made_good_by_the_heartbeat_exchange(
     running: list[str] = []
     async with serving(hanging_worker(engine, jetstream_url, running)):
         token = await engine.dispatch("hang")
-        await eventually(lambda: bool(running), "it runs")
+        await until(lambda: bool(running), "it runs")
         engine.cancel.append(token)
         assert (await engine.end_of(token)).kind == "step-failed"
     seen = [presence for presence in engine.presences if presence["tokens"]]
@@ -72,7 +72,7 @@ async def test_a_stale_token_ends_without_a_report(
     running: list[str] = []
     async with serving(hanging_worker(engine, jetstream_url, running)):
         token = await engine.dispatch("hang")
-        await eventually(lambda: bool(running), "it runs")
+        await until(lambda: bool(running), "it runs")
         engine.stale.append(token)
         await engine.all_acknowledged()
     assert engine.ends(token) == []
@@ -84,7 +84,7 @@ async def test_garbage_on_the_control_subject_changes_nothing(
     running: list[str] = []
     async with serving(hanging_worker(engine, jetstream_url, running)):
         token = await engine.dispatch("hang")
-        await eventually(lambda: bool(running), "it runs")
+        await until(lambda: bool(running), "it runs")
         for garbage in (b"", b"{}", b"\xff\xfe", b'{"type":"step.cancel"}', b"9" * 1_000):
             await engine.client.publish(f"{engine.prefix}.control.inventory", garbage)
         await engine.push_cancel("another-token")

@@ -4,8 +4,8 @@ import asyncio
 import threading
 
 from tests.integration.worker.conftest import worker_of
-from tests.support.deadline import eventually
 from tests.support.engine_side import EngineSide
+from tests.support.eventually import until
 from towpath_worker import Context
 
 
@@ -24,7 +24,7 @@ async def test_a_drained_worker_finishes_what_runs_and_takes_nothing_new(
 
     serving = asyncio.create_task(worker.serve())
     first = await engine.dispatch("hold", 1)
-    await eventually(lambda: running == [1], "it runs")
+    await until(lambda: running == [1], "it runs")
     worker.stop()
 
     async def nobody_asks() -> None:
@@ -67,7 +67,7 @@ async def test_what_runs_longer_than_the_drain_timeout_is_given_back(
     serving = asyncio.create_task(worker.serve())
     hanging = await engine.dispatch("hang")
     blocking = await engine.dispatch("block")
-    await eventually(lambda: len(running) == 2, "both run")
+    await until(lambda: len(running) == 2, "both run")
     worker.stop()
     try:
         await serving
@@ -92,7 +92,7 @@ async def test_a_second_stop_does_not_wait(engine: EngineSide, jetstream_url: st
 
     serving = asyncio.create_task(worker.serve())
     token = await engine.dispatch("hang")
-    await eventually(lambda: bool(running), "it runs")
+    await until(lambda: bool(running), "it runs")
     worker.stop()
     worker.stop()
     await serving

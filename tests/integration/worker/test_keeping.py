@@ -4,8 +4,8 @@ import asyncio
 import threading
 
 from tests.integration.worker.conftest import Serving, ThreadedWorker, worker_of
-from tests.support.deadline import eventually
 from tests.support.engine_side import EngineSide, new_run_id
+from tests.support.eventually import until
 from towpath_worker import Context
 
 
@@ -27,7 +27,7 @@ async def test_a_task_that_blocks_the_event_loop_keeps_its_lease(
     running = ThreadedWorker(worker)
     try:
         token = await engine.dispatch("block")
-        await eventually(lambda: engine.acks.count(b"+WPI") >= 12, "four ack waits are bridged")
+        await until(lambda: engine.acks.count(b"+WPI") >= 12, "four ack waits are bridged")
         assert (await engine.report_of(token, "step-started")).body["worker_id"]
         released.set()
         assert (await engine.end_of(token)).body["output"] == "done"
@@ -55,7 +55,7 @@ async def test_the_same_token_delivered_again_does_not_run_twice(
     async with serving(worker):
         run_id = new_run_id()
         token = await engine.dispatch("once", run_id=run_id)
-        await eventually(lambda: calls == [run_id], "it runs")
+        await until(lambda: calls == [run_id], "it runs")
         await engine.dispatch("once", run_id=run_id, token=token)
         await engine.end_of(await engine.dispatch("unknown"))
         go.set()
@@ -63,7 +63,7 @@ async def test_the_same_token_delivered_again_does_not_run_twice(
         await engine.dispatch("once", run_id=run_id, token=token)
         await engine.end_of(await engine.dispatch("unknown"))
         # Of the first two deliveries the newer subject is acked; the third is known to be over.
-        await eventually(lambda: engine.acks.count(b"+ACK") == 4, "known tokens are acknowledged")
+        await until(lambda: engine.acks.count(b"+ACK") == 4, "known tokens are acknowledged")
     assert (calls, len(engine.ends(token))) == ([run_id], 1)
 
 
@@ -120,7 +120,7 @@ async def test_a_report_is_repeated_until_a_stream_takes_it(
     await js.delete_stream(f"{engine.prefix.upper()}_IN")
     async with serving(worker):
         token = await engine.dispatch("quick")
-        await eventually(lambda: len(engine.ends(token)) >= 2, "it is published again")
+        await until(lambda: len(engine.ends(token)) >= 2, "it is published again")
         assert engine.acks == []
         await engine.create_streams()
         await engine.all_acknowledged()

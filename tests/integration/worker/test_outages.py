@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.integration.worker.conftest import Serving, connect, worker_of
-from tests.support.deadline import eventually
 from tests.support.engine_side import EngineSide
+from tests.support.eventually import until
 from tests.support.jetstream import JetStreamServer
 from towpath_protocol.subjects import permissions
 from towpath_worker import ConnectionOptions, Worker
@@ -58,10 +58,10 @@ async def test_an_attempt_outlives_a_killed_server(
 
     async with serving(worker):
         token = await own_engine.dispatch("hold", 1)
-        await eventually(lambda: calls == [1], "it runs")
+        await until(lambda: calls == [1], "it runs")
         own_jetstream.kill()
         go.set()  # it ends while nobody can hear of it
-        await eventually(lambda: not own_engine.client.is_connected, "the server is gone")
+        await until(lambda: not own_engine.client.is_connected, "the server is gone")
         own_jetstream.start()
         assert (await own_engine.end_of(token)).body["output"] == 1
         await own_engine.end_of(await own_engine.dispatch("hold", 2))
@@ -79,7 +79,7 @@ async def test_a_worker_goes_on_after_the_store_was_wiped(
         own_jetstream.wipe()
         own_engine.creates_consumers = True
         asked = len(own_engine.presences)
-        await eventually(lambda: len(own_engine.presences) > asked + 1, "consumers are back")
+        await until(lambda: len(own_engine.presences) > asked + 1, "consumers are back")
         report = await own_engine.end_of(await own_engine.dispatch("quick"))
     assert report.kind == "step-completed"
 
@@ -93,7 +93,7 @@ async def test_a_client_that_closed_for_good_is_replaced(
         await own_engine.end_of(await own_engine.dispatch("quick"))
         # Nobody may log in any more: the server closes what is open, and clients give up.
         own_jetstream.reconfigure('authorization { user: "nobody", password: "else" }')
-        await eventually(lambda: own_engine.client.is_closed, "plain clients gave up")
+        await until(lambda: own_engine.client.is_closed, "plain clients gave up")
         own_jetstream.reconfigure("")
         again = EngineSide(await connect(own_jetstream.url), own_engine.prefix)
         await again.listen()
@@ -117,7 +117,7 @@ async def test_a_pool_needs_no_more_rights_than_the_protocol_lists(
              publish: {{ allow: {allow["publish"]} }}, subscribe: {{ allow: {allow["subscribe"]} }}
           }} }} ] }}"""
     )
-    await eventually(lambda: own_engine.client.is_closed, "anonymous clients are out")
+    await until(lambda: own_engine.client.is_closed, "anonymous clients are out")
     engine = EngineSide(
         await connect(own_jetstream.url.replace("//", "//engine:e@")), own_engine.prefix
     )
@@ -146,7 +146,7 @@ async def test_a_worker_that_never_found_nats_stops_when_told(
     worker = Worker("inventory", nats_url=own_jetstream.url, prefix=prefix)
     worker.task("quick")(lambda: "quick")
     task = asyncio.create_task(worker.serve())
-    await eventually(lambda: worker.serving, "it waits for NATS")
+    await until(lambda: worker.serving, "it waits for NATS")
     worker.stop()
     async with asyncio.timeout(60):
         await task
@@ -166,7 +166,7 @@ async def test_a_worker_stops_while_nats_is_away(
 
     serving = asyncio.create_task(worker.serve())
     await own_engine.dispatch("hang")
-    await eventually(lambda: bool(running), "it runs")
+    await until(lambda: bool(running), "it runs")
     own_jetstream.kill()
     worker.stop()
     async with asyncio.timeout(120):

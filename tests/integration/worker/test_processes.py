@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deadline import eventually
 from tests.support.engine_side import EngineSide
+from tests.support.eventually import until
 
 Spawn = Callable[[], "subprocess.Popen[bytes]"]
 
@@ -34,7 +34,7 @@ def spawn(engine: EngineSide, jetstream_url: str, tmp_path: Path) -> Iterator[Sp
 
 
 async def started(process: "subprocess.Popen[bytes]", folder: Path) -> None:
-    await eventually((folder / f"started-{process.pid}").exists, "the task runs")
+    await until((folder / f"started-{process.pid}").exists, "the task runs")
 
 
 async def test_sigterm_drains(engine: EngineSide, spawn: Spawn, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ async def test_sigterm_drains(engine: EngineSide, spawn: Spawn, tmp_path: Path) 
 
     (tmp_path / "go").touch()
     report = await engine.end_of(token)
-    await eventually(lambda: process.poll() is not None, "it exits")
+    await until(lambda: process.poll() is not None, "it exits")
     assert (report.body["output"], process.returncode) == (process.pid, 0)
     await engine.all_acknowledged()
 

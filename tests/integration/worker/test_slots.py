@@ -3,8 +3,8 @@
 import asyncio
 
 from tests.integration.worker.conftest import Serving, worker_of
-from tests.support.deadline import eventually, eventually_async
 from tests.support.engine_side import EngineSide
+from tests.support.eventually import until, until_async
 
 
 async def test_a_worker_takes_no_more_than_it_has_slots(
@@ -22,15 +22,15 @@ async def test_a_worker_takes_no_more_than_it_has_slots(
 
     async with serving(worker):
         tokens = [await engine.dispatch("hold", n) for n in range(6)]
-        await eventually(lambda: len(running) == 2, "both slots are taken")
+        await until(lambda: len(running) == 2, "both slots are taken")
 
         async def two_are_out() -> bool:
             info = await engine.consumer()
             return (info.num_ack_pending, info.num_waiting) == (2, 0)
 
-        await eventually_async(two_are_out, "nothing more is taken or asked for")
+        await until_async(two_are_out, "nothing more is taken or asked for")
         go.set()
-        await eventually(lambda: all(engine.ends(token) for token in tokens), "all end")
+        await until(lambda: all(engine.ends(token) for token in tokens), "all end")
     assert {report.kind for report in engine.reports} == {"step-completed"}
 
 
@@ -59,7 +59,7 @@ async def test_higher_levels_go_first_and_lower_ones_do_not_starve(
     for level in (3, 2, 1, 0):
         tokens += [await engine.dispatch("level", level, level=level) for _ in range(40)]
     async with serving(worker):
-        await eventually(lambda: all(engine.ends(token) for token in tokens), "all end")
+        await until(lambda: all(engine.ends(token) for token in tokens), "all end")
     while_critical = order[: len(order) - order[::-1].index(0)]
     assert while_critical.count(0) == 40
     assert 1 <= len(while_critical) - 40 <= 12
@@ -76,7 +76,7 @@ async def test_consumers_that_do_not_exist_yet_are_asked_for(
     worker.task("quick")(lambda: None)
     async with serving(worker):
         token = await engine.dispatch("quick")
-        await eventually(lambda: len(engine.presences) >= 3, "it asks")
+        await until(lambda: len(engine.presences) >= 3, "it asks")
         assert engine.ends(token) == []
         engine.creates_consumers = True
         assert (await engine.end_of(token)).kind == "step-completed"

@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from tests.integration.worker.conftest import Serving, worker_of
-from tests.support.deadline import eventually
 from tests.support.engine_side import EngineSide
+from tests.support.eventually import until
 from towpath_worker import Context, TerminalError
 
 
@@ -67,5 +67,5 @@ async def test_many_steps_of_every_level_complete_once_each(
             await engine.dispatch("inventory.reserve", {"sku": f"S-{n}"}, level=n % 4)
             for n in range(400)
         ]
-        await eventually(lambda: all(engine.ends(token) for token in tokens), "all end")
+        await until(lambda: all(engine.ends(token) for token in tokens), "all end")
     assert len([r for r in engine.reports if r.kind == "step-completed"]) == len(tokens)

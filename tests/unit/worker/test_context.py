@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from tests.support.deadline import eventually
+from tests.support.eventually import until
 from tests.unit.worker.dispatches import a_dispatch
 from towpath_protocol.failures import Failure
 from towpath_worker import Context, InvalidValueError, WorkerOptions
@@ -51,7 +51,7 @@ async def test_a_heartbeat_of_a_thread_arrives_in_the_loop_with_its_progress() -
     thread = threading.Thread(target=lambda: ctx.heartbeat({"n": 1}))
     thread.start()
     thread.join()
-    await eventually(lambda: bool(beats), "the heartbeat arrives")
+    await until(lambda: bool(beats), "the heartbeat arrives")
     assert ctx.taken().progress == b'{"n":1}'
 
 
