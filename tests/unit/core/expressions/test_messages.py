@@ -53,6 +53,7 @@ VISIBLE: Final = Visible(steps=frozenset({"charge", "reserve"}), names=frozenset
         ("input.foo(1) == 1", 6, "unknown function `foo`"),
         ("1 + 'a' == 2", 2, "`+` does not take (int, string)"),
         ("!1", 0, "`!` does not take (int)"),
+        ("${ input.a }", 0, "write the expression alone here, without `${ }`"),
         ("input.a b", 8, "syntax error: extraneous input 'b'"),
         ("input.a &&", 10, "syntax error: mismatched input '<EOF>'"),
         (

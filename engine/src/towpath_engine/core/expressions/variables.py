@@ -80,6 +80,8 @@ def declarations(source: str, visible: Visible) -> dict[str, Declared]:
 
 def explain(source: str, complaint: Complaint, visible: Visible) -> Complaint:
     """The complaint in the words of a workflow's author, at the start of what it is about."""
+    if source.lstrip().startswith("${"):
+        return Complaint(position=0, reason="write the expression alone here, without `${ }`")
     if (undeclared := _UNDECLARED.search(complaint.reason)) is not None:
         name = undeclared[1]
         at = _start(source, name, complaint.position)
