@@ -289,7 +289,17 @@ def test_settings_show_where_a_value_comes_from() -> None:
     assert by_name["prefix"]["source"] == "default"
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["start"], ["dev", "--nats-port", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["start"],
+        ["dev", "--nats-port", "x"],
+        ["start", "order", "--delay-ms", "-5"],
+        ["history", "01890a5d-ac96-774b-bcce-b302099a8057", "--after-seq", "-1"],
+    ],
+)
 def test_wrong_arguments_are_a_matter_of_usage(arguments: list[str]) -> None:
     status, said = fail({}, arguments)
     assert status == 2

@@ -154,7 +154,7 @@ def _add_start(verbs: _Verbs) -> None:
     value.add_argument("--input-file", metavar="FILE", help="YAML or JSON; - is standard input")
     start.add_argument("--key", help="your own id; one live run has it")
     start.add_argument("--version", type=_count, metavar="N", help="default: the newest")
-    start.add_argument("--delay-ms", type=int, metavar="MS", help="begin later")
+    start.add_argument("--delay-ms", type=_amount, metavar="MS", help="begin later")
     start.add_argument(
         "--priority",
         choices=["critical", "high", "normal", "low"],
@@ -194,7 +194,7 @@ def _add_views(verbs: _Verbs) -> None:
     history = _add_client(verbs, "history", "show what happened to a run")
     _add_run_id(history)
     history.add_argument(
-        "--after-seq", type=int, default=0, metavar="N", help="only what came after this seq"
+        "--after-seq", type=_amount, default=0, metavar="N", help="only what came after this seq"
     )
     result = _add_client(verbs, "result", "wait for a run's output")
     _add_run_id(result)
@@ -229,6 +229,13 @@ def _count(text: str) -> int:
     return count
 
 
+def _amount(text: str) -> int:
+    amount = int(text)
+    if amount < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return amount
+
+
 def _seconds(text: str) -> float:
     seconds = float(text)
     if not 0 < seconds < 365 * 86_400:
@@ -237,5 +244,5 @@ def _seconds(text: str) -> float:
 
 
 # argparse names the function in its message: "invalid port value: 'x'".
-for _function in (_port, _count, _seconds):
+for _function in (_port, _count, _amount, _seconds):
     _function.__name__ = _function.__name__.removeprefix("_")
