@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from nats.errors import Error as NatsError
+
 from tests.support.counted import counted
 from tests.support.engines import engine_settings, running
 from tests.support.eventually import eventually
@@ -12,6 +14,7 @@ from towpath_engine.settings import Settings
 
 Json = Any
 LOST_RUNS = 30
+MORE_THAN_A_PAGE = 1_200
 
 
 async def test_a_single_dispatch_that_vanished_goes_out_again_with_its_token(
@@ -53,6 +56,34 @@ async def test_a_wiped_server_loses_nothing_but_time(
             assert (result["status"], result["output"]) == ("completed", number)
             rows = await wire.history(run_id)
             assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
+
+
+async def test_of_many_lost_dispatches_each_goes_out_again(
+    own_jetstream: JetStreamServer, postgres_url: str, schema: str
+) -> None:
+    prefix = unique_prefix()
+    settings = engine_settings(own_jetstream.url, postgres_url, prefix, schema)
+    async with running(settings) as engine, connected(own_jetstream.url, prefix) as wire:
+        await wire.deploy(one_task())
+        items = [{"workflow": "one", "input": 1}] * MORE_THAN_A_PAGE
+        await wire.api("run.start-many", items=items)
+
+        async def stored() -> bool:
+            info = await wire.client.jetstream().stream_info(f"{prefix.upper()}_DISPATCH")
+            return info.state.messages == MORE_THAN_A_PAGE
+
+        await eventually(stored)
+        own_jetstream.wipe()
+
+        async def stored_again() -> bool:
+            try:
+                return await stored()
+            except NatsError:  # the server is not back, or the stream not made yet
+                return False
+
+        await eventually(stored_again)
+        # Those whose outbox rows were still there are published by the sweep instead.
+        assert 0 < counted(engine, "dispatch_lost_total") <= MORE_THAN_A_PAGE
 
 
 async def test_a_killed_server_loses_nothing(

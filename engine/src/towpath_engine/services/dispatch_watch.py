@@ -39,8 +39,27 @@ class _Hint(Struct, frozen=True, kw_only=True):
     stored_at: datetime
 
 
+class _Resend:
+    """All that was dispatched before `since` is being sent again, page by page, after `after`.
+
+    `seen` is what was stored of the stream before, `epoch` what will be when all is out.
+    """
+
+    def __init__(self, *, seen: StreamEpoch, epoch: StreamEpoch, since: datetime) -> None:
+        self.seen = seen
+        self.epoch = epoch
+        self.since = since
+        self.after: tuple[str, str] | None = None
+        self.open = 0
+        """Of the last page, not yet settled by the pipeline."""
+
+
 class DispatchWatch:
-    """See the module. `submit` is the pipeline's; `page` bounds every read and every burst."""
+    """See the module. `page` bounds every read and every burst.
+
+    `on_more` is called when the next page after a loss may go out: the ticker of `check_epoch`
+    must wake.
+    """
 
     def __init__(
         self,
@@ -64,6 +83,8 @@ class DispatchWatch:
         self._unobserved: dict[str, None] = {}
         self._cursor: tuple[str, str] | None = None
         self._suspects: dict[str, tuple[OpenDispatch, datetime]] = {}
+        self._resend: _Resend | None = None
+        self.on_more = lambda: None
 
     # Hints
 
@@ -125,50 +146,69 @@ class DispatchWatch:
     # A stream that lost its data
 
     async def check_epoch(self) -> int:
-        """Compare the stream with what was last seen; re-dispatch everything if it lost data."""
+        """Compare the stream with what was last seen; after a loss, send a page of what is
+        dispatched again. Returns how many dispatches the page had.
+
+        What was seen is only stored when the last page is out, so that a crash begins again.
+        """
+        # In this order: another engine may store what it sees between our two looks, and a stream
+        # that was looked at first would seem to have gone back.
+        seen = await self._shell.store.get_epoch(self._stream)
         state = await self._shell.bus.stream_state(self._stream)
         if state is None:
             return 0
-        seen = await self._shell.store.get_epoch(self._stream)
-        lost = seen is not None and (
-            seen.created != state.created or state.last_seq < seen.last_seq
-        )
-        again = 0
-        if lost:
+        now = StreamEpoch(stream=self._stream, created=state.created, last_seq=state.last_seq)
+        resend, self._resend = self._resend, None
+        if resend is not None and resend.seen == seen and not _has_lost(resend.epoch, now):
+            self._resend = resend
+            return await self._redispatch_page(resend)
+        # Nothing is under way, or another engine was faster, or data was lost once more.
+        if seen is not None and _has_lost(seen, now):
             self._forget_all()
             log.warning("stream_lost_data", stream=self._stream)
             self._shell.metrics.streams_reset.labels(stream=self._stream).inc()
-            again = await self._redispatch_all()
-        if seen is None or lost or state.last_seq > seen.last_seq:
-            await self._shell.store.put_epoch(
-                StreamEpoch(stream=self._stream, created=state.created, last_seq=state.last_seq)
-            )
-        return again
+            self._resend = _Resend(seen=seen, epoch=now, since=self._shell.clock.now())
+            return await self._redispatch_page(self._resend)
+        if seen is None or state.last_seq > seen.last_seq:
+            await self._shell.store.put_epoch(now)
+        return 0
 
-    async def _redispatch_all(self) -> int:
-        after: tuple[str, str] | None = None
-        count = 0
-        while True:
-            page = await self._shell.store.open_dispatches(
-                self._shell.clock.now(), after, self._page
-            )
-            for row in page:
-                self._redispatch(row, "stream_reset")
-            count += len(page)
-            if len(page) < self._page:
-                return count
-            after = (page[-1].run_id, page[-1].path)
+    async def _redispatch_page(self, resend: "_Resend") -> int:
+        if resend.open:
+            return 0  # the pipeline still has the page before: never more than one in memory
+        page = await self._shell.store.open_dispatches(resend.since, resend.after, self._page)
 
-    def _redispatch(self, row: OpenDispatch, cause: str) -> None:
+        def settle(outcome: Outcome) -> None:
+            del outcome
+            resend.open -= 1
+            if not resend.open:
+                self.on_more()
+
+        for row in page:
+            if self._redispatch(row, "stream_reset", settle):
+                resend.open += 1
+        if len(page) < self._page:
+            await self._shell.store.put_epoch(resend.epoch)
+            self._resend = None
+        else:
+            resend.after = (page[-1].run_id, page[-1].path)
+            if not resend.open:
+                self.on_more()
+        return len(page)
+
+    def _redispatch(
+        self, row: OpenDispatch, cause: str, settle: Callable[[Outcome], None] = ignore_outcome
+    ) -> bool:
         if row.in_outbox:
-            return  # the sweep publishes it anyway
+            return False  # the sweep publishes it anyway
         self._shell.metrics.dispatches_lost.labels(cause=cause).inc()
         event = DispatchVanished(
             seed=self._shell.identity.new_seed(),
             cause=Cause(type="lost", token=row.token),
             token=row.token,
         )
-        self._send(row.run_id, event, ignore_outcome)
+        self._send(row.run_id, event, settle)
+        return True
 
     # A single message that vanished
 
@@ -267,3 +307,8 @@ class DispatchWatch:
 
     def _send(self, run_id: str, event: Event, settle: Callable[[Outcome], None]) -> None:
         self._shell.submit(Work(settle=settle, run_id=run_id, event=event))
+
+
+def _has_lost(seen: StreamEpoch, now: StreamEpoch) -> bool:
+    """Another stream of the same name, or the same with its last messages gone."""
+    return seen.created != now.created or now.last_seq < seen.last_seq

@@ -253,6 +253,7 @@ class Engine:
         self._dead_letters.on_added = tickers["dead_letters"].wake
         self._advisories.on_added = tickers["advisories"].wake
         self._timers.on_armed = tickers["timers"].wake
+        self._watch.on_more = tickers["epoch"].wake
         self._bus.on_reset(self.metrics.bus_reconnects.inc)
         self._bus.on_reset(tickers["epoch"].wake)
         self._bus.on_reset(tickers["outbox"].wake)
