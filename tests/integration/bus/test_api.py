@@ -26,7 +26,7 @@ class Answering:
     async def __call__(self, request: ApiRequest) -> ApiReply:
         self.asked.append(request)
         match request.verb:
-            case "slow.wait":
+            case "slow.wait" | "run.result":
                 await self.release.wait()
             case "bad.crash":
                 raise RuntimeError("the secret of the house")
@@ -47,7 +47,7 @@ async def serving(
 ) -> AsyncGenerator[tuple[BusUnderTest, Answering]]:
     handler = Answering()
     async with running_bus(url, prefix) as under_test:
-        under_test.bus.serve_api(handler, concurrency_max=concurrency_max)
+        under_test.bus.serve_api(handler, concurrency_max=concurrency_max, polls_max=2)
         await until(lambda: under_test.bus.connected, "requests reach us")
         try:
             yield under_test, handler
@@ -105,6 +105,27 @@ async def test_requests_run_at_the_same_time_and_over_the_limit_answer_429(
         assert bodies == {"0", "1", "2"}
         later = await outsider.request(f"{prefix}.api.run.get")
         assert json.loads(later.data)["verb"] == "run.get"
+
+
+async def test_long_polls_take_no_place_from_other_requests(
+    jetstream_url: str, prefix: str, outsider: Outsider
+) -> None:
+    async with serving(jetstream_url, prefix, concurrency_max=1) as (_, handler):
+        polls = [
+            asyncio.create_task(outsider.request(f"{prefix}.api.run.result", b"%d" % n))
+            for n in range(2)
+        ]
+        await until(lambda: len(handler.asked) == 2, "both wait")
+        answer = await outsider.request(f"{prefix}.api.run.get")
+        assert json.loads(answer.data)["verb"] == "run.get"
+        third = await outsider.request(f"{prefix}.api.run.result")
+        assert error_of(third) == ("429", "overloaded")
+
+        handler.release.set()
+        assert {json.loads(answer.data)["body"] for answer in await asyncio.gather(*polls)} == {
+            "0",
+            "1",
+        }
 
 
 async def test_an_exception_is_answered_500_and_tells_nothing(
@@ -216,7 +237,7 @@ async def test_close_lets_running_handlers_answer(
 ) -> None:
     under_test = BusUnderTest(bus_settings(jetstream_url, prefix))
     handler = Answering()
-    under_test.bus.serve_api(handler, concurrency_max=10)
+    under_test.bus.serve_api(handler, concurrency_max=10, polls_max=10)
     await under_test.bus.start()
     waiting = asyncio.create_task(outsider.request(f"{prefix}.api.slow.wait"))
     await until(lambda: len(handler.asked) == 1, "the handler runs")

@@ -31,6 +31,7 @@ REPLY_LENGTH_MAX: Final = 1024
 """Longer reply subjects would make a control line that the server answers by closing us."""
 DESCRIPTION_LENGTH_MAX: Final = 500
 _REPLY: Final = re.compile(r"[^\s*>\x00-\x1f\x7f]+")
+LONG_POLLS: Final = frozenset({"run.result"})
 SERVICE_VERBS: Final = ("PING", "INFO", "STATS")
 
 
@@ -43,6 +44,13 @@ def is_answerable(reply: str) -> bool:
     )
 
 
+class Room(Struct):
+    """How many requests of a kind may run at once, and how many do."""
+
+    limit: int
+    running: int = 0
+
+
 class Endpoint(Struct):
     """One subscription of the service, and its counts since the start."""
 
@@ -50,7 +58,7 @@ class Endpoint(Struct):
     subject: str
     prefix: str
     """What stands before the verb."""
-    running: int = 0
+    room: Room
     num_requests: int = 0
     num_errors: int = 0
     last_error: str = ""
@@ -72,23 +80,29 @@ class Endpoint(Struct):
 
 
 class ApiService:
-    """Answers requests, each in a task of its own, up to a limit per endpoint.
+    """Answers requests, each in a task of its own, up to `concurrency_max` of the API.
 
-    The limit is per endpoint so that long polls on the API never starve workers' heartbeats.
+    Heartbeats have as many places of their own. Long polls, which only wait, have `polls_max`: so
+    they starve neither the other requests nor the workers' heartbeats.
     """
 
-    def __init__(self, settings: BusSettings, handler: ApiHandler, *, concurrency_max: int) -> None:
+    def __init__(
+        self, settings: BusSettings, handler: ApiHandler, *, concurrency_max: int, polls_max: int
+    ) -> None:
         prefix = settings.prefix
         self._settings = settings
         self._handler = handler
-        self._concurrency_max = concurrency_max
         self._queue_group = subjects.queue_group(prefix)
         self._id = secrets.token_hex(11)
         self._started = datetime.now(UTC)
+        api, heartbeat = f"{prefix}.api.", f"{prefix}.heartbeat."
         self._endpoints = (
-            Endpoint("api", subjects.api_filter(prefix), f"{prefix}.api."),
-            Endpoint("heartbeat", subjects.heartbeat_filter(prefix), f"{prefix}.heartbeat."),
+            Endpoint("api", subjects.api_filter(prefix), api, Room(concurrency_max)),
+            Endpoint(
+                "heartbeat", subjects.heartbeat_filter(prefix), heartbeat, Room(concurrency_max)
+            ),
         )
+        self._polls = Room(polls_max)
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: Link | None = None
         self._subscriptions: list[Subscription] = []
@@ -137,26 +151,27 @@ class ApiService:
                 log.debug("api_reply_subject_refused", subject=message.subject)
                 return
             endpoint.num_requests += 1
-            if endpoint.running >= self._concurrency_max:
+            verb = _verb(endpoint, message.subject)
+            room = self._polls if verb in LONG_POLLS else endpoint.room
+            if room.running >= room.limit:
                 overloaded = error_reply(
                     ErrorCode.OVERLOADED,
-                    f"{self._concurrency_max} requests are running; try again soon",
+                    f"{room.limit} requests are running; try again soon",
                     {"retry_after_ms": RETRY_AFTER_MS},
                 )
                 await self._answer(endpoint, message.reply, overloaded)
                 return
-            endpoint.running += 1
-            task = asyncio.create_task(self._serve(endpoint, message))
+            room.running += 1
+            task = asyncio.create_task(self._serve(endpoint, room, message))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
         return on_request
 
-    async def _serve(self, endpoint: Endpoint, message: Message) -> None:
-        rest = message.subject.removeprefix(endpoint.prefix)
+    async def _serve(self, endpoint: Endpoint, room: Room, message: Message) -> None:
         request = ApiRequest(
             subject=message.subject,
-            verb="heartbeat" if endpoint.name == "heartbeat" else rest,
+            verb=_verb(endpoint, message.subject),
             headers=message.headers or {},
             body=message.data,
             reply=message.reply,
@@ -169,7 +184,7 @@ class ApiService:
             log.exception("api_handler_failed", verb=request.verb)
             reply = error_reply(ErrorCode.INTERNAL, "the engine failed to answer; see its log")
         finally:
-            endpoint.running -= 1
+            room.running -= 1
             endpoint.processing_time += round((loop.time() - began) * 1_000_000_000)
         await self._answer(endpoint, message.reply, reply)
 
@@ -232,6 +247,10 @@ class ApiService:
             case _:
                 pass
         return about
+
+
+def _verb(endpoint: Endpoint, subject: str) -> str:
+    return "heartbeat" if endpoint.name == "heartbeat" else subject.removeprefix(endpoint.prefix)
 
 
 def reply_headers(reply: ApiReply) -> dict[str, str]:

@@ -167,11 +167,13 @@ class Bus(Protocol):
         """Subscribe to core messages, kept over reconnections."""
         ...
 
-    def serve_api(self, handler: ApiHandler, *, concurrency_max: int) -> None:
+    def serve_api(self, handler: ApiHandler, *, concurrency_max: int, polls_max: int) -> None:
         """Answer `P.api.>` as the micro service `towpath` and `P.heartbeat.*`, in a queue group.
 
-        Over the limit the answer is 429 `overloaded`. Replies go only to subjects that begin with
-        `_INBOX` or `_R_`. An exception of the handler is logged and answered 500 `internal`.
+        `polls_max` is the limit of long polls (run.result), which only wait, `concurrency_max`
+        that of all other requests, and of heartbeats. Over its limit the answer is 429
+        `overloaded`. Replies go only to subjects that begin with `_INBOX` or `_R_`. An exception
+        of the handler is logged and answered 500 `internal`.
         """
         ...
 

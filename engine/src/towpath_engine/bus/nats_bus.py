@@ -174,13 +174,15 @@ class NatsBus:
         if link is not None:
             link.run(self._subscribe_core(link, subject, on_message), name="bus-subscribe")
 
-    def serve_api(self, handler: ApiHandler, *, concurrency_max: int) -> None:
+    def serve_api(self, handler: ApiHandler, *, concurrency_max: int, polls_max: int) -> None:
         """Answer the API and heartbeats. To be called once, before or after `start`.
 
         After `start`, `connected` is False again until the subscriptions have reached the server.
         """
         assert self._service is None, "the API is served already"
-        self._service = ApiService(self._settings, handler, concurrency_max=concurrency_max)
+        self._service = ApiService(
+            self._settings, handler, concurrency_max=concurrency_max, polls_max=polls_max
+        )
         link = self._connection.link
         if link is not None:
             self._attaching = True

@@ -273,7 +273,11 @@ class Engine:
             ticker.start()
         self._bus.on_message(self._inbound.receive)
         self._bus.set_credit(self._settings.pull_credit_count_max)
-        self._bus.serve_api(self._router.handle, concurrency_max=self._settings.api_concurrency)
+        self._bus.serve_api(
+            self._router.handle,
+            concurrency_max=self._settings.api_concurrency,
+            polls_max=self._settings.api_poll_count_max,
+        )
         await self._until_reachable()
         self._started = True
 
