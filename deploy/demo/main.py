@@ -105,6 +105,8 @@ class Demo:
                 await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
                     work.result()
+                elif self.status == 3:
+                    self._screen.say("stopped before the end")
             finally:
                 await cancel(work)
                 await cancel(stopped)
@@ -126,6 +128,9 @@ class Demo:
 
     async def _carry_out(self, stage: Stage, ready: Ready, api: PlainApi) -> int:
         wanted = expected.expected_outcomes(self._options.orders)
+        self._screen.say(
+            f"{len(self._orders):,} orders, {len(wanted):,} of them different: as many runs"
+        )
         async with Client(nats_url=ready.nats_url, prefix=ready.prefix) as client:
             await client.deploy(yaml.safe_load((HERE / "order.yaml").read_text(encoding="utf-8")))
             with_node = await stage.open_workers(ready)
