@@ -6,6 +6,9 @@ from towpath_engine.core.model import Run
 from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.metrics import Metrics
 
+_KEPT_SIGNALS_MAX = 100
+"""A run that keeps more signals than this for later waits is read anew for each event."""
+
 
 class RunCache:
     """Bounded by number of runs and by their payload bytes; the least recently used go first."""
@@ -40,7 +43,7 @@ class RunCache:
     def put(self, run: Run) -> None:
         """Keep the run as it was just committed. Settled runs and big ones are not kept."""
         self.drop(run.id)
-        if run.status in SETTLED_RUN:
+        if run.status in SETTLED_RUN or len(run.kept) > _KEPT_SIGNALS_MAX:
             return
         size = _size(run)
         if size > self._bytes_max // 16:
@@ -64,12 +67,12 @@ class RunCache:
 def _size(run: Run) -> int:
     """Payload bytes that the copy keeps alive; a step costs about a kilobyte by itself.
 
-    Only the run's own payloads and a step count are summed: walking every step on every commit
-    would make an event cost more the longer a run lives.
+    Only the run's own payloads, its few kept signals and a step count are summed: walking every
+    step on every commit would make an event cost more the longer a run lives.
     """
     size = len(run.input) + len(run.context) + len(run.metadata) + 1_024 * (1 + len(run.steps))
     if run.last_step is not None:
         step = run.steps.get(run.last_step)
         if step is not None and step.output is not None:
             size += len(step.output) * len(run.steps)
-    return size
+    return size + sum(len(signal.payload) for signal in run.kept)

@@ -1,0 +1,48 @@
+"""The cache of runs is bounded by all that a copy keeps alive."""
+
+from msgspec.structs import replace
+
+from tests.support.builders import a_definition, a_run, a_signal, a_wait
+from towpath_engine.core.model import Run
+from towpath_engine.metrics import Metrics
+from towpath_engine.services.run_cache import RunCache
+
+KIB = 1024
+
+
+def a_waiting_run(number: int, *, signals: int = 0, payload: str = "") -> Run:
+    kept = tuple(a_signal(payload=payload, message_id=str(n)) for n in range(signals))
+    return replace(a_run(a_definition(a_wait("w"))), id=f"run-{number}", version=1, kept=kept)
+
+
+def a_cache(*, runs_max: int = 1_000, bytes_max: int = 1_000 * KIB) -> RunCache:
+    return RunCache(runs_max=runs_max, bytes_max=bytes_max, metrics=Metrics())
+
+
+def test_a_run_is_found_at_its_version_alone() -> None:
+    cache = a_cache()
+    cache.put(a_waiting_run(1))
+    assert cache.get("run-1", 1) is not None
+    assert cache.get("run-1", 2) is None
+
+
+def test_the_least_recently_used_run_goes_first() -> None:
+    cache = a_cache(runs_max=2)
+    for number in (1, 2):
+        cache.put(a_waiting_run(number))
+    cache.get("run-1", 1)
+    cache.put(a_waiting_run(3))
+    assert [cache.get(f"run-{n}", 1) is not None for n in (1, 2, 3)] == [True, False, True]
+
+
+def test_kept_signals_count_as_bytes_of_the_run() -> None:
+    cache = a_cache()
+    for number in range(100):
+        cache.put(a_waiting_run(number, signals=1, payload="x" * 50 * KIB))
+    assert 0 < len(cache) < 20
+
+
+def test_a_run_with_very_many_kept_signals_is_not_kept() -> None:
+    cache = a_cache()
+    cache.put(a_waiting_run(1, signals=101))
+    assert len(cache) == 0
