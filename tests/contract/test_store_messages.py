@@ -293,6 +293,10 @@ async def test_every_stored_instant_has_a_timer_and_pure_waits_can_not_be_preemp
     assert await store.due_timers(later(40), 1) == [
         DueTimer(run_id=an_id(1), path="b-attempt", due_at=later(10), preemptible=True)
     ]
+    pages: list[DueTimer] = []
+    while page := await store.due_timers(later(50), 1, after=pages[-1] if pages else None):
+        pages += page
+    assert pages == await store.due_timers(later(50), 10)
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.engines import running
+from tests.support.engines import engine_settings, running
 from tests.support.eventually import eventually
 from tests.support.wire_client import RefusedError, WireClient, connected
 from tests.support.workflows import one_task, one_wait
@@ -167,3 +167,27 @@ async def test_the_last_instant_of_the_calendar_is_one_like_any_other(wire: Wire
     await wire.api("run.cancel", run_id=sleeping)
     await wire.api("run.cancel", run_id=pending)
     assert (await wire.result(sleeping))["status"] == "cancelled"
+
+
+async def test_one_sweep_after_a_restart_arms_every_timer(
+    jetstream_url: str, postgres_url: str, prefix: str, schema: str
+) -> None:
+    # More than two pages of them, and no second sweep within the test.
+    settings = engine_settings(
+        jetstream_url, postgres_url, prefix, schema, timer_sweep_seconds=3_600
+    )
+    items = [{"workflow": "rest"} for _ in range(2_500)]
+    async with connected(jetstream_url, prefix) as wire:
+        async with running(settings):
+            step = {"name": "rest", "sleep": "5s"}
+            await wire.deploy({"workflow": "rest", "steps": [step]})
+            started = (await wire.api("run.start-many", items=items))["results"]
+        async with running(settings):
+            for run_id in (started[0]["run_id"], started[-1]["run_id"]):
+                assert (await wire.result(run_id))["status"] == "completed"
+
+            async def all_settled() -> bool:
+                live = await wire.api("run.list", workflow="rest", status="waiting", limit=1)
+                return not live["runs"]
+
+            assert await eventually(all_settled)

@@ -59,13 +59,21 @@ class TimerService:
                 self._push(run.id, step.path, step.due_at, preemptible=is_preemptible(step))
 
     async def sweep(self) -> int:
-        """Load timers that are due within two sweeps; returns how many."""
-        rows = await self._shell.store.due_timers(
-            self._shell.clock.now() + self._sweep_ahead, self._sweep_max
-        )
-        for row in rows:
-            self._take(row)
-        return len(rows)
+        """Load timers that are due within two sweeps, page by page; returns how many.
+
+        All of them, as far as the heap has room: after a restart a page a sweep would be late.
+        """
+        before = self._shell.clock.now() + self._sweep_ahead
+        count, last = 0, None
+        while len(self._heap) < self._heap_max:
+            rows = await self._shell.store.due_timers(before, self._sweep_max, after=last)
+            for row in rows:
+                self._take(row)
+            count += len(rows)
+            if len(rows) < self._sweep_max:
+                break
+            last = rows[-1]
+        return count
 
     async def fire(self) -> int:
         """Fire what is due; what a message could pre-empt only once it may. Returns how many."""

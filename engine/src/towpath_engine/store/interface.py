@@ -417,8 +417,10 @@ class Store(Protocol):
         """Newest first, with the cursor of the next page."""
         ...
 
-    async def due_timers(self, before: datetime, limit: int) -> list[DueTimer]:
-        """Timers with due_at <= before, the earliest first."""
+    async def due_timers(
+        self, before: datetime, limit: int, *, after: DueTimer | None = None
+    ) -> list[DueTimer]:
+        """Timers with due_at <= before, the earliest first; with `after`, those that follow it."""
         ...
 
     async def due_outbox(self, before: datetime, limit: int) -> list[OutboxRow]:

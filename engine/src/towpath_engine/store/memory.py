@@ -202,12 +202,17 @@ class MemoryStore:
     def _live(self) -> Iterable[Run]:
         return (run for run in self._state.runs.values() if run.status not in SETTLED_RUN)
 
-    async def due_timers(self, before: datetime, limit: int) -> list[DueTimer]:
+    async def due_timers(
+        self, before: datetime, limit: int, *, after: DueTimer | None = None
+    ) -> list[DueTimer]:
         """See Store."""
         rows = sorted(
             (row for row in self._state.timers.values() if row.due_at <= before),
             key=lambda row: (row.due_at, row.run_id, row.path),
         )
+        if after is not None:
+            last = (after.due_at, after.run_id, after.path or RUN_PATH)
+            rows = [row for row in rows if (row.due_at, row.run_id, row.path) > last]
         return [
             DueTimer(
                 run_id=row.run_id,

@@ -10,7 +10,7 @@ from asyncpg import InterfaceError
 
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run, Step, Transition
-from towpath_engine.store.cursors import FIRST_ID, is_id, parse_id_cursor
+from towpath_engine.store.cursors import FIRST_ID, FIRST_INSTANT, is_id, parse_id_cursor
 from towpath_engine.store.definitions import DefinitionCache, Parse
 from towpath_engine.store.derive import RUN_PATH
 from towpath_engine.store.errors import StoreRejected, StoreUnavailable
@@ -262,10 +262,21 @@ class PostgresStore:
 
     # Sweeps
 
-    async def due_timers(self, before: datetime, limit: int) -> list[DueTimer]:
+    async def due_timers(
+        self, before: datetime, limit: int, *, after: DueTimer | None = None
+    ) -> list[DueTimer]:
         """See Store."""
+        last = after or DueTimer(run_id=FIRST_ID, path=None, due_at=FIRST_INSTANT, preemptible=True)
         async with self._connection() as connection:
-            rows = await fetch(connection, "timer_due", before=before, limit=limit)
+            rows = await fetch(
+                connection,
+                "timer_due",
+                before=before,
+                after_due_at=last.due_at,
+                after_run_id=last.run_id,
+                after_path=last.path or RUN_PATH,
+                limit=limit,
+            )
         return [
             DueTimer(
                 run_id=row["run_id"],
