@@ -5,6 +5,7 @@ The only module that knows the concrete classes.
 
 import asyncio
 import contextlib
+import gc
 import signal
 from collections.abc import AsyncGenerator
 
@@ -28,6 +29,9 @@ EXIT_OK = 0
 EXIT_REFUSED = 2
 EXIT_UNAVAILABLE = 3
 
+_COLLECT_AFTER = (20_000, 10, 20)
+"""New containers before the youngest generation is collected; collections before the next ones."""
+
 
 async def serve(settings: Settings) -> int:
     """Run one engine until SIGTERM or SIGINT; returns the process's exit code.
@@ -37,6 +41,7 @@ async def serve(settings: Settings) -> int:
     """
     try:
         async with started(settings):
+            _relax_collector()
             await _stop_signal()
             log.info("engine_stopping", drain_seconds=settings.drain_seconds)
     except (SchemaMismatch, BusRefused) as error:
@@ -47,6 +52,15 @@ async def serve(settings: Settings) -> int:
         return EXIT_UNAVAILABLE
     log.info("engine_stopped")
     return EXIT_OK
+
+
+def _relax_collector() -> None:
+    """Look for cyclic garbage more rarely. Nothing on the hot path makes any, and looking for it
+    took a sixth of an engine's time, in pauses of up to 60 ms over all that is imported and cached.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
 
 
 @contextlib.asynccontextmanager
