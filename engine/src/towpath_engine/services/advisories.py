@@ -33,4 +33,7 @@ class Advisories:
             except BusUnavailable:
                 self._bus.forget(waiting[index:])
                 return index
+            except BaseException:
+                self._bus.forget(waiting[index:])  # or their credit is lost
+                raise
         return len(waiting)

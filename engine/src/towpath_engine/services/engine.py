@@ -298,6 +298,8 @@ class Engine:
         try:
             async with asyncio.timeout(self._settings.drain_seconds):
                 await self._pipeline.drain()
+                # Its ticker first: two flushes at once would write the same letters twice.
+                await self._tickers["dead_letters"].stop()
                 await self._dead_letters.flush()
         except (TimeoutError, StoreUnavailable):
             log.warning("drain_cut_short", backlog=self._pipeline.backlog)
