@@ -73,7 +73,7 @@ class Changes:
 
     def step(self, path: str) -> Step | None:
         """The step as it is now, or None when it has no row (yet)."""
-        return self._steps.get(path) or self._before.get(path)
+        return self._steps.get(path) or self._before.find(path)
 
     def definition_of(self, path: str) -> StepDef:
         """What the definition says about the step."""

@@ -71,6 +71,12 @@ class StepMap(Mapping[str, Step]):
             overlay = {}
         return StepMap(base, overlay, opened, length)
 
+    def find(self, path: str) -> Step | None:
+        """The step, or None; quicker than `get` for one that is absent."""
+        if path in self._overlay:
+            return self._overlay[path]
+        return self._base.get(path)
+
     def __getitem__(self, path: str) -> Step:
         if path in self._overlay:
             step = self._overlay[path]

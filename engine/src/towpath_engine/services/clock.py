@@ -7,9 +7,14 @@ agree with each other and with the database.
 import secrets
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from towpath_engine.store.interface import Store
-from towpath_protocol.ids import new_uuid7
+from towpath_protocol.ids import UUID_RANDOM_BYTES, new_uuid7
+
+_SEED_BYTES: Final = 16
+_CHANCE_BYTES: Final = 4 * 1024
+"""Asked of the system at once: each question is a system call."""
 
 
 class Clock:
@@ -40,12 +45,22 @@ class Identity:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._chance = b""
+        self._used = 0
 
     def new_id(self) -> str:
         """A UUIDv7 of now, lower case."""
         at_ms = int(self._clock.now().timestamp() * 1_000)
-        return new_uuid7(at_ms, secrets.token_bytes(10))
+        return new_uuid7(at_ms, self._take(UUID_RANDOM_BYTES))
 
     def new_seed(self) -> str:
         """32 hex digits: what one event derives jitter and tokens from."""
-        return secrets.token_hex(16)
+        return self._take(_SEED_BYTES).hex()
+
+    def _take(self, count: int) -> bytes:
+        """Bytes of chance that nobody else gets."""
+        first, self._used = self._used, self._used + count
+        if self._used > len(self._chance):
+            self._chance = secrets.token_bytes(_CHANCE_BYTES)
+            first, self._used = 0, count
+        return self._chance[first : self._used]

@@ -31,6 +31,8 @@ class OutboxRelay:
         self._confirmed: list[str] = []
         self._open: dict[str, tuple[str | None, str]] = {}
         shell.bus.on_confirmation(self._on_confirmation)
+        # Looked at when somebody asks, not with every message.
+        shell.metrics.outbox_open.set_function(lambda: len(self._open))
 
     def publish(self, rows: Sequence[OutboxRow]) -> None:
         """Hand committed rows to the bus; what is not confirmed is left to the sweep."""
@@ -74,7 +76,6 @@ class OutboxRelay:
     def _on_confirmation(self, confirmation: Confirmation) -> None:
         token, subject = self._open.pop(confirmation.id, (None, ""))
         stream = "events" if token is None else "dispatch"
-        self._shell.metrics.outbox_open.set(len(self._open))
         if not confirmation.ok:
             self._shell.metrics.outbox_published.labels(stream=stream, result="failed").inc()
             return
