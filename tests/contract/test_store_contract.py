@@ -400,7 +400,11 @@ async def test_workflow_versions_are_numbered_and_deduplicated_by_fingerprint(
     assert await store.get_workflow("order", 3) is None
     assert await store.get_workflow("none", None) is None
     other, _ = await store.deploy_workflow("aa", "f", b"{}")
-    assert await store.list_workflows() == [other, second]
+    listed = await store.list_workflows()
+    assert [(one.workflow, one.version) for one in listed] == [("aa", 1), ("order", 2)]
+    assert await store.find_workflow("order", "f-order") == first
+    assert await store.find_workflow("aa", "f") == other
+    assert await store.find_workflow("aa", "f-order") is None
     async with store.transaction() as tx:
         assert await tx.newest_versions(["order", "none"]) == {"order": 2}
 

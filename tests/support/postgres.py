@@ -1,7 +1,6 @@
 """A real Postgres for tests: one server a session, a schema of its own for each test.
 
-`TOWPATH_TEST_POSTGRES_URL` names a server to use instead of an embedded one. Several test processes
-(pytest-xdist) start a server each.
+`TOWPATH_TEST_POSTGRES_URL` names a server to use instead of an embedded one.
 """
 
 import asyncio

@@ -118,7 +118,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     logs_bytes_max: Size = 64 * KIB
     headers_bytes_max: Size = 16 * KIB
     dispatch_bytes_max: Size = 768 * KIB
-    joined_output_bytes_max: Size = 8 * MIB
     definition_bytes_max: Size = 1 * MIB
     json_depth_max: Annotated[int, Meta(ge=4, le=64)] = 64
     start_many_count_max: Annotated[int, Meta(ge=1, le=10_000)] = 10_000
@@ -208,7 +207,6 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "logs_bytes_max": ("bytes", "log lines of a report"),
     "headers_bytes_max": ("bytes", "headers of a message"),
     "dispatch_bytes_max": ("bytes", "a dispatch; over it the step fails with TooLarge"),
-    "joined_output_bytes_max": ("bytes", "joined output of a map or parallel"),
     "definition_bytes_max": ("bytes", "a workflow definition"),
     "json_depth_max": ("levels", "nesting of any JSON that comes in"),
     "start_many_count_max": ("runs", "items of one run.start-many"),

@@ -63,7 +63,6 @@ def wire_limits(settings: Settings) -> WireLimits:
         logs_bytes_max=settings.logs_bytes_max,
         headers_bytes_max=settings.headers_bytes_max,
         dispatch_bytes_max=settings.dispatch_bytes_max,
-        joined_output_bytes_max=settings.joined_output_bytes_max,
         definition_bytes_max=settings.definition_bytes_max,
         depth_max=settings.json_depth_max,
         items_max=settings.start_many_count_max,

@@ -169,6 +169,8 @@ async def test_deploying_the_same_content_again_is_a_no_op(wire: WireClient) -> 
     other = await wire.api("workflow.deploy", definition=one_task(delay="1s"), dry_run=True)
     assert (other["version"], other["created"]) == (2, False)
     assert (await wire.deploy(one_task(delay="1s")))["version"] == 2
+    old = await wire.api("workflow.deploy", definition=one_task(), dry_run=True)
+    assert (old["version"], old["created"]) == (1, False)
     listed = await wire.api("workflow.list")
     assert [(row["workflow"], row["version"]) for row in listed["workflows"]] == [("one", 2)]
     assert (await wire.api("workflow.get", workflow="one", version=1))["definition"]["steps"]

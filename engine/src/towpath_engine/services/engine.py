@@ -145,7 +145,9 @@ class Engine:
 
     def _build_applier(self) -> Applier:
         settings = self._settings
-        signalling = Signalling(identity=self._shell.identity, parking=self._parking)
+        signalling = Signalling(
+            identity=self._shell.identity, parking=self._parking, metrics=self.metrics
+        )
         return Applier(
             store=self._store,
             clock=self._clock,
@@ -232,6 +234,7 @@ class Engine:
         gauges = Gauges(self._shell)
         duties = {
             "clock": (self._clock.sync, settings.clock_sync_seconds),
+            "outbox_flush": (self._relay.flush, 1.0),
             "outbox": (self._relay.sweep, settings.outbox_sweep_seconds),
             "timers": (self._timers.fire, self._timers.pause_seconds),
             "timer_sweep": (self._timers.sweep, settings.timer_sweep_seconds),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from towpath_engine.core.events import SignalReceived
 from towpath_engine.core.model import Cause, KeptSignal
 from towpath_engine.core.states import SETTLED_RUN
+from towpath_engine.metrics import Metrics
 from towpath_engine.services.batch import Batch
 from towpath_engine.services.clock import Identity
 from towpath_engine.services.draft import RunDraft
@@ -17,7 +18,8 @@ from towpath_protocol.errors import ErrorCode
 class Signalling:
     """`find_repeats` once the runs are known, `apply` in the order of the batch."""
 
-    def __init__(self, *, identity: Identity, parking: Parking) -> None:
+    def __init__(self, *, identity: Identity, parking: Parking, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._identity = identity
         self._parking = parking
 
@@ -102,6 +104,8 @@ class Signalling:
                 # The run settled in its first decision or has no room: the signal waits on, for
                 # the next run with the key or for its end as a dead letter.
                 batch.parked.append(row)
+            else:
+                self._metrics.signals_parked.labels(outcome="delivered").inc()
 
     @staticmethod
     def _is_repeat(
@@ -122,6 +126,7 @@ class Signalling:
             return Outcome(kind=OutcomeKind.PARKED)
         if signal.by_message and not self._parking.full:
             batch.parked.append(self._parking.park(work, signal, batch.now))
+            self._metrics.signals_parked.labels(outcome="parked").inc()
             return Outcome(kind=OutcomeKind.PARKED)
         return nobody(work)
 

@@ -365,8 +365,12 @@ class Store(Protocol):
         """The version, or the newest when `version` is None."""
         ...
 
+    async def find_workflow(self, workflow: str, fingerprint: str) -> WorkflowVersion | None:
+        """The version that has this content, if there is one."""
+        ...
+
     async def list_workflows(self) -> list[WorkflowVersion]:
-        """The newest version of every workflow, by name."""
+        """The newest version of every workflow, by name, with empty documents."""
         ...
 
     async def list_queues(self) -> list[str]:

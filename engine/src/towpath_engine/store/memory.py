@@ -100,9 +100,15 @@ class MemoryStore:
             return versions[-1] if versions else None
         return versions[version - 1] if 1 <= version <= len(versions) else None
 
+    async def find_workflow(self, workflow: str, fingerprint: str) -> WorkflowVersion | None:
+        """See Store."""
+        versions = self._state.workflows.get(workflow, ())
+        return next((one for one in versions if one.fingerprint == fingerprint), None)
+
     async def list_workflows(self) -> list[WorkflowVersion]:
         """See Store."""
-        return [versions[-1] for _, versions in sorted(self._state.workflows.items())]
+        newest = [versions[-1] for _, versions in sorted(self._state.workflows.items())]
+        return [replace(version, document=b"") for version in newest]
 
     async def list_queues(self) -> list[str]:
         """See Store."""

@@ -160,6 +160,14 @@ class PostgresStore:
             )
         return None if row is None else workflow_from_row(row)
 
+    async def find_workflow(self, workflow: str, fingerprint: str) -> WorkflowVersion | None:
+        """See Store."""
+        async with self._connection() as connection:
+            row = await fetch_row(
+                connection, "workflow_version_find", workflow=workflow, fingerprint=fingerprint
+            )
+        return None if row is None else workflow_from_row(row)
+
     async def list_workflows(self) -> list[WorkflowVersion]:
         """See Store."""
         async with self._connection() as connection:

@@ -25,7 +25,7 @@ VALUE_BYTES_MAX = 256 * 1024
 STEP_OUTPUT_BYTES_MAX = 64 * 1024
 """Larger outputs of steps are not in run.get; run.output has them."""
 STEPS_BYTES_MAX = 256 * 1024
-"""Outputs of one page of steps, together."""
+"""Outputs and errors of one page of steps, together."""
 _MESSAGE_IN_LIST_MAX = 500
 _NULL = Raw(b"null")
 
@@ -136,10 +136,16 @@ def run_result(run: Run) -> RunResult:
 
 
 def step_view(step: Step, room: int) -> tuple[StepView, int]:
-    """A step of run.get, and how many bytes of outputs still fit on the page."""
+    """A step of run.get, and how many bytes of outputs and errors still fit on the page.
+
+    When nothing fits any more, outputs are left out with their size, and errors are cut short.
+    """
     output, omitted = _value(step.output, min(STEP_OUTPUT_BYTES_MAX, room))
     if output is not None:
         room -= len(output)
+    failure = step.error or step.last_error
+    error = error_view(failure) if _failure_bytes(failure) <= room else _short_error_view(failure)
+    room -= min(room, _failure_bytes(failure))
     view = StepView(
         step=step.path,
         kind=step.kind.value,
@@ -147,7 +153,7 @@ def step_view(step: Step, room: int) -> tuple[StepView, int]:
         attempt=step.attempt,
         iteration=step.iteration,
         output=output,
-        error=error_view(step.error or step.last_error),
+        error=error,
         worker_id=step.worker_id,
         started_at=instant(step.started_at),
         settled_at=instant(step.settled_at),
@@ -155,6 +161,14 @@ def step_view(step: Step, room: int) -> tuple[StepView, int]:
         output_omitted=omitted,
     )
     return view, room
+
+
+def _failure_bytes(failure: Failure | None) -> int:
+    """About how much of an answer the whole failure takes."""
+    if failure is None:
+        return 0
+    texts = (failure.message, failure.stack or "", failure.attached or "")
+    return sum(len(text) for text in texts) + len(failure.details or b"")
 
 
 def unreached_view(step: StepDef, run: Run) -> StepView:

@@ -63,12 +63,13 @@ class Workflows:
         )
 
     async def _would_be(self, workflow: str, fingerprint: str) -> DeployedWorkflow:
-        newest = await self._store.get_workflow(workflow, None)
+        """What a deploy would answer: the version that has this content, or the next number."""
+        known = await self._store.find_workflow(workflow, fingerprint)
+        newest = known or await self._store.get_workflow(workflow, None)
         version = 0 if newest is None else newest.version
-        same = newest is not None and newest.fingerprint == fingerprint
         return DeployedWorkflow(
             workflow=workflow,
-            version=version if same else version + 1,
+            version=version if known is not None else version + 1,
             fingerprint=fingerprint,
             created=False,
         )
