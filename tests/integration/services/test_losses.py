@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import asyncpg
 from nats.errors import Error as NatsError
 
 from tests.support.counted import counted
@@ -174,3 +175,34 @@ async def test_two_engines_share_the_work_and_agree(settings: Settings) -> None:
             assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
             named = [(r["step"], r["token"], r["what"]) for r in rows if r["token"] is not None]
             assert len(named) == len(set(named))
+
+
+async def test_one_sweep_publishes_all_that_an_outage_left(
+    jetstream_url: str, postgres_url: str, prefix: str, schema: str
+) -> None:
+    # More than two pages of it, and no second sweep within the test.
+    count = 2_500
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        await connection.execute(
+            f"""
+            INSERT INTO {schema}.outbox (id, run_id, subject, msg_id, headers, body, publish_after)
+            SELECT gen_random_uuid(), gen_random_uuid(), $1 || '.events.w.' || n || '.custom',
+              n::text, '{{}}', '{{}}', now() - interval '1 minute'
+            FROM generate_series(1, {count}) AS n
+            """,
+            prefix,
+        )
+    finally:
+        await connection.close()
+    settings = engine_settings(
+        jetstream_url, postgres_url, prefix, schema, outbox_sweep_seconds=3_600
+    )
+    async with running(settings), connected(jetstream_url, prefix) as wire:
+
+        async def all_published() -> bool:
+            info = await wire.client.jetstream().stream_info(f"{prefix.upper()}_EVENTS")
+            assert info.state.messages == count, info.state.messages
+            return True
+
+        assert await eventually(all_published)

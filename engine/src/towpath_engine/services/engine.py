@@ -282,6 +282,8 @@ class Engine:
             polls_max=self._settings.api_poll_count_max,
         )
         await self._until_reachable()
+        # The first sweep came before the connection could be used.
+        self._tickers["outbox"].wake()
         self._started = True
 
     async def _until_reachable(self) -> None:

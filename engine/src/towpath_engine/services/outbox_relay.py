@@ -10,6 +10,9 @@ from towpath_engine.bus.interface import Confirmation, OutboundMessage
 from towpath_engine.services.shell import Shell
 from towpath_engine.store.interface import OutboxRow
 
+_PAGES_MAX = 10
+"""Pages of one sweep: what an outage of NATS left goes out as fast as the stream takes it."""
+
 
 class OutboxRelay:
     """`publish` after a commit, `take_published` before the next one, `sweep` now and then.
@@ -66,12 +69,17 @@ class OutboxRelay:
         await self.flush()
         if not self._shell.bus.connected:
             return 0
-        rows = await self._shell.store.due_outbox(self._shell.clock.now(), self._sweep_max)
-        fresh = [row for row in rows if row.id not in self._open]
-        if fresh:
-            self._shell.metrics.outbox_republished.inc(len(fresh))
-            self.publish(fresh)
-        return len(fresh)
+        count = 0
+        for _ in range(_PAGES_MAX):
+            rows = await self._shell.store.due_outbox(self._shell.clock.now(), self._sweep_max)
+            fresh = [row for row in rows if row.id not in self._open]
+            if fresh:
+                self._shell.metrics.outbox_republished.inc(len(fresh))
+                self.publish(fresh)
+            count += len(fresh)
+            if not rows or not self._shell.bus.connected:
+                break
+        return count
 
     def _on_confirmation(self, confirmation: Confirmation) -> None:
         token, subject = self._open.pop(confirmation.id, (None, ""))
