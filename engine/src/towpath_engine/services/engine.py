@@ -237,6 +237,7 @@ class Engine:
             "outbox_flush": (self._relay.flush, 1.0),
             "outbox": (self._relay.sweep, settings.outbox_sweep_seconds),
             "timers": (self._timers.fire, self._timers.pause_seconds),
+            "timers_held": (self._timers.release, self._timers.release_pause_seconds),
             "timer_sweep": (self._timers.sweep, settings.timer_sweep_seconds),
             "watch": (self._watch.observe, settings.dispatch_watch_seconds),
             "epoch": (self._watch.check_epoch, settings.stream_check_seconds),
@@ -256,6 +257,7 @@ class Engine:
         self._dead_letters.on_added = tickers["dead_letters"].wake
         self._advisories.on_added = tickers["advisories"].wake
         self._timers.on_armed = tickers["timers"].wake
+        self._timers.on_held = tickers["timers_held"].wake
         self._watch.on_more = tickers["epoch"].wake
         self._bus.on_reset(self.metrics.bus_reconnects.inc)
         self._bus.on_reset(tickers["epoch"].wake)
@@ -300,6 +302,7 @@ class Engine:
         """Drain: take nothing new, finish what was begun, publish it, then disconnect."""
         self._bus.set_credit(0)
         await self._tickers["timers"].stop()
+        await self._tickers["timers_held"].stop()
         try:
             async with asyncio.timeout(self._settings.drain_seconds):
                 await self._pipeline.drain()

@@ -25,7 +25,8 @@ _PAUSE_SECONDS_MAX = 1.0
 class TimerService:
     """`arm` after each commit; `fire` at each instant; `sweep` now and then loads what is due soon.
 
-    `on_armed` is called when an instant became the nearest one: the ticker of `fire` must wake.
+    `on_armed` is called when an instant became the nearest one: the ticker of `fire` must wake;
+    `on_held` when one was held: the ticker of `release` must.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class TimerService:
         self._firing: set[_Key] = set()
         self._held: dict[_Key, datetime] = {}
         self.on_armed = lambda: None
+        self.on_held = lambda: None
 
     def arm(self, run: Run, steps: list[Step]) -> None:
         """Take over the instants of a run that was just committed, as far as they are near."""
@@ -76,20 +78,31 @@ class TimerService:
         return count
 
     async def fire(self) -> int:
-        """Fire what is due; what a message could pre-empt only once it may. Returns how many."""
+        """Fire what is due, and hold what a message could pre-empt. Returns how many fired."""
         fired = self._fire_due()
-        if self._held:
-            fired += await self._release_held()
         self._shell.metrics.timers_armed.set(len(self._armed) + len(self._held))
         return fired
 
     def pause_seconds(self) -> float:
         """How long `fire` has nothing to do: until the nearest instant, at most a second."""
-        pause = _HELD_PAUSE_SECONDS if self._held else _PAUSE_SECONDS_MAX
-        if self._heap:
-            left = (self._heap[0][0] - self._shell.clock.now()).total_seconds()
-            pause = min(pause, max(0.0, left))
-        return pause
+        if not self._heap:
+            return _PAUSE_SECONDS_MAX
+        left = (self._heap[0][0] - self._shell.clock.now()).total_seconds()
+        return min(_PAUSE_SECONDS_MAX, max(0.0, left))
+
+    async def release(self) -> int:
+        """Fire what was held and may fire now; returns how many.
+
+        A duty of its own: it asks the server, and a server that does not answer must not make
+        sleeps late.
+        """
+        if not self._held:
+            return 0
+        return await self._release_held()
+
+    def release_pause_seconds(self) -> float:
+        """How long `release` has nothing to ask."""
+        return _HELD_PAUSE_SECONDS if self._held else _PAUSE_SECONDS_MAX
 
     def _take(self, row: DueTimer) -> None:
         self._push(row.run_id, row.path, row.due_at, preemptible=row.preemptible)
@@ -118,6 +131,7 @@ class TimerService:
             del self._armed[key]
             if preemptible:
                 self._held.setdefault(key, due_at)
+                self.on_held()
             else:
                 self._fire(key, due_at, kind="plain")
                 fired += 1
