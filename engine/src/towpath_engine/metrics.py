@@ -4,7 +4,8 @@ Names are noun first and carry their unit; label values come from closed sets (o
 deployed workflows and queues, which are bounded), never from run ids or keys.
 """
 
-from typing import Any, Self
+from functools import cached_property
+from typing import Self
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
@@ -19,11 +20,11 @@ class _Counter(Counter):
     """A Counter that finds its children by one look: `labels` checks, converts and locks, a dozen
     times a step. Label values come from closed sets, so nothing is ever removed."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._found: dict[tuple[object, ...], Self] = {}
-        super().__init__(*args, **kwargs)
+    @cached_property
+    def _found(self) -> dict[tuple[object, ...], Self]:
+        return {}
 
-    def labels(self, *labelvalues: Any, **labelkwargs: Any) -> Self:
+    def labels(self, *labelvalues: object, **labelkwargs: object) -> Self:
         """As in Counter."""
         key = (*labelvalues, *labelkwargs.items())
         child = self._found.get(key)

@@ -1,6 +1,8 @@
 """Long polls of run.result: woken by a commit here, or by a sweep when another engine did it."""
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.store.interface import Store
@@ -9,21 +11,22 @@ _SETTLED = frozenset(status.value for status in SETTLED_RUN)
 
 
 class ResultWaiters:
-    """`wait` until the run settles or the time is over; `sweep` costs one statement."""
+    """`waiting` gives a future for a run; `sweep` costs one statement."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
-    async def wait(self, run_id: str, seconds: float) -> None:
-        """Return when the run has settled, or after `seconds`."""
+    @contextmanager
+    def waiting(self, run_id: str) -> Generator[asyncio.Future[None]]:
+        """A future that is done once the run has settled.
+
+        Enter this before looking at the run: what settles in between is not missed then.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(run_id, set()).add(future)
         try:
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            pass
+            yield future
         finally:
             futures = self._waiting.get(run_id)
             if futures is not None:

@@ -1,5 +1,6 @@
 """run.get, output, result, list, history, logs and dead-letter.list: requests that only read."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -125,10 +126,11 @@ class Queries:
     async def result(self, request: ApiRequest) -> RunResult:
         """run.result: a long poll"""
         body = self._reader.read(request, GetResult)
-        run = await self._run(body.run_id)
-        if run.status not in SETTLED_RUN and body.wait_ms:
-            await self._waiters.wait(body.run_id, body.wait_ms / 1_000)
+        with self._waiters.waiting(body.run_id) as settled:
             run = await self._run(body.run_id)
+            if run.status not in SETTLED_RUN and body.wait_ms:
+                await asyncio.wait([settled], timeout=body.wait_ms / 1_000)
+                run = await self._run(body.run_id)
         return views.run_result(run)
 
     async def list_runs(self, request: ApiRequest) -> RunList:
