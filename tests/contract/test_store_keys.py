@@ -62,6 +62,13 @@ async def test_a_request_id_decides_before_the_key_and_outlives_the_run(store: S
     assert await store.get_key("order", "other") is None
 
 
+async def test_a_request_id_finds_the_run_that_it_started(store: Store) -> None:
+    await claim(store, a_claim(1, "k", "r"), a_claim(2, None, "q"))
+    async with store.transaction() as tx:
+        found = await tx.find_requests([("order", "q"), ("order", "r"), ("order", "none")])
+    assert found == {("order", "r"): an_id(1), ("order", "q"): an_id(2)}
+
+
 async def test_a_claim_that_loses_its_key_does_not_keep_its_request_id(store: Store) -> None:
     await claim(store, a_claim(1, "k"))
     assert await claim(store, a_claim(2, "k", "r")) == [(an_id(1), False)]

@@ -58,6 +58,19 @@ async def test_a_request_id_is_remembered_as_long_as_the_run_exists(wire: WireCl
     assert again == {"run_id": first, "deduplicated": True}
 
 
+async def test_a_repeated_request_gets_its_run_whatever_was_deployed_since(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(one_task())
+    run_id = await wire.start("one", "text", request_id="r1")
+    await wire.deploy({**one_task(), "input": {"type": "integer"}})
+    again = await wire.api("run.start", workflow="one", input="text", request_id="r1")
+    assert again == {"run_id": run_id, "deduplicated": True}
+    with pytest.raises(RefusedError) as refused:
+        await wire.start("one", "text", request_id="r2")
+    assert refused.value.code == "schema_failed"
+
+
 async def test_start_messages_share_the_namespace_of_request_ids(wire: WireClient) -> None:
     await wire.deploy(one_task())
     run_id = await wire.start("one", 1, request_id="same")

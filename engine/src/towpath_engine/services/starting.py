@@ -57,11 +57,15 @@ class Starting:
         if not starts:
             return
         newest = await batch.tx.newest_versions(sorted({start.workflow for _, start in starts}))
-        valid = [
-            checked
-            for work, start in starts
-            if (checked := await self._check(batch, work, start, newest)) is not None
-        ]
+        valid: list[_Checked] = []
+        refused: list[tuple[Work, StartSpec, Outcome]] = []
+        for work, start in starts:
+            checked = await self._check(work, start, newest)
+            if isinstance(checked, Outcome):
+                refused.append((work, start, checked))
+            else:
+                valid.append(checked)
+        await _settle_refused(batch, refused)
         holders = await self._holders(batch, valid)
         for item in valid:
             holder = holders.get(id(item.work))
@@ -106,27 +110,22 @@ class Starting:
         batch.settle(work, Outcome(kind=kind, run_id=work.run_id, deduplicated=not created))
 
     async def _check(
-        self, batch: Batch, work: Work, start: StartSpec, newest: dict[str, int]
-    ) -> _Checked | None:
+        self, work: Work, start: StartSpec, newest: dict[str, int]
+    ) -> _Checked | Outcome:
         version = start.version or newest.get(start.workflow)
         definition = None
         if version is not None:
             definition = await self._definitions.get(start.workflow, version)
         if version is None or definition is None:
-            batch.settle(work, _not_deployed(start, known=start.workflow in newest))
-            return None
+            return _not_deployed(start, known=start.workflow in newest)
         problems = validate_input(definition, start.input)
         if problems:
-            batch.settle(
-                work,
-                Outcome(
-                    kind=OutcomeKind.INVALID,
-                    code=ErrorCode.SCHEMA_FAILED,
-                    message=f"input does not fit the schema of {start.workflow!r}: {problems[0]}",
-                    details={"problems": [str(problem) for problem in problems]},
-                ),
+            return Outcome(
+                kind=OutcomeKind.INVALID,
+                code=ErrorCode.SCHEMA_FAILED,
+                message=f"input does not fit the schema of {start.workflow!r}: {problems[0]}",
+                details={"problems": [str(problem) for problem in problems]},
             )
-            return None
         return _Checked(work=work, start=start, definition=definition, version=version)
 
     @staticmethod
@@ -189,6 +188,19 @@ def _claim_again(batch: Batch, work: Work, start: StartSpec, draft: RunDraft) ->
         batch.reclaimed.add((start.workflow, start.request_id))
         request = (start.workflow, start.request_id, draft.run.id)
         batch.requests = [other for other in batch.requests if other != request]
+
+
+async def _settle_refused(batch: Batch, refused: Sequence[tuple[Work, StartSpec, Outcome]]) -> None:
+    """Refuse these, unless an earlier start with the same request id was accepted: what became of
+    that one is the answer, whatever has been deployed since."""
+    names = {(start.workflow, start.request_id) for _, start, _ in refused if start.request_id}
+    known = await batch.tx.find_requests(sorted(names)) if names else {}
+    for work, start, outcome in refused:
+        run_id = known.get((start.workflow, start.request_id or ""))
+        if run_id is None:
+            batch.settle(work, outcome)
+        else:
+            work.run_id, work.same_request = run_id, True
 
 
 def _start_at(start: StartSpec, now: datetime) -> datetime | None:

@@ -234,6 +234,12 @@ class StoreTransaction(Protocol):
         """
         ...
 
+    async def find_requests(
+        self, requests: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], str]:
+        """(workflow, request id) -> id of the run it started; absent when it started none."""
+        ...
+
     async def find_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """(workflow, key) -> run id of the live run that holds it; absent when none does."""
         ...

@@ -110,6 +110,17 @@ async def claim_names(connection: Connection, wanted: Mapping[Name, str]) -> dic
     raise StoreUnavailable(message)
 
 
+async def find_requests(connection: Connection, names: Sequence[Name]) -> dict[Name, str]:
+    """See StoreTransaction.find_requests."""
+    rows = await fetch(
+        connection,
+        "run_request_find",
+        workflow=[workflow for workflow, _ in names],
+        request_id=[request for _, request in names],
+    )
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
 async def claim_requests(connection: Connection, wanted: Mapping[Name, str]) -> dict[Name, str]:
     """Claim (workflow, request id) pairs for run ids; who holds each now."""
     holders: dict[Name, str] = {}
@@ -128,13 +139,7 @@ async def claim_requests(connection: Connection, wanted: Mapping[Name, str]) -> 
         holders.update({name: rest[name] for name in won})
         held = [name for name in rest if name not in won]
         if held:
-            found = await fetch(
-                connection,
-                "run_request_find",
-                workflow=[workflow for workflow, _ in held],
-                request_id=[request for _, request in held],
-            )
-            holders.update({(row[0], row[1]): row[2] for row in found})
+            holders.update(await find_requests(connection, held))
     message = "request ids change hands too fast to be claimed"
     raise StoreUnavailable(message)
 

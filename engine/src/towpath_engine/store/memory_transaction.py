@@ -83,6 +83,11 @@ class MemoryTransaction:
                 del state.requests[name]
         return holders
 
+    async def find_requests(self, requests: Sequence[Name]) -> dict[Name, str]:
+        """See StoreTransaction."""
+        held = self._state.requests
+        return {name: held[name] for name in requests if name in held}
+
     async def find_keys(self, keys: Sequence[Name]) -> dict[Name, str]:
         """See StoreTransaction."""
         held = self._state.keys

@@ -77,6 +77,13 @@ class PostgresTransaction:
                         self._claimed.add(((claim.workflow, name), claim.run_id))
         return holders
 
+    async def find_requests(
+        self, requests: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], str]:
+        """See StoreTransaction."""
+        connection = await self._begin()
+        return await key_table.find_requests(connection, requests)
+
     async def find_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """See StoreTransaction."""
         connection = await self._begin()
