@@ -39,11 +39,16 @@ async def serve(settings: Settings) -> int:
     2: the schema, the server or a setting is not fit, said in one sentence in the log; 3: Postgres
     or NATS could not be reached at start. Once started, lost servers are waited for.
     """
+    stop = _StopSignal()
     try:
         async with started(settings):
+            stop.begun()
             _relax_collector()
-            await _stop_signal()
+            await stop.wait()
             log.info("engine_stopping", drain_seconds=settings.drain_seconds)
+    except asyncio.CancelledError:
+        if not stop.came:
+            raise
     except (SchemaMismatch, BusRefused) as error:
         log.error("engine_refused", reason=str(error))  # noqa: TRY400 - a sentence, not a bug
         return EXIT_REFUSED
@@ -99,10 +104,31 @@ async def started(settings: Settings) -> AsyncGenerator[Engine]:
         await store.close()
 
 
-async def _stop_signal() -> None:
-    """Wait for SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await stop.wait()
+class _StopSignal:
+    """SIGTERM and SIGINT, from before the start on: one that comes while the engine starts ends the
+    start, a later one is what `wait` waits for. Make it in the task that serves."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._starting = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+
+    @property
+    def came(self) -> bool:
+        """Whether a signal has come."""
+        return self._event.is_set()
+
+    def begun(self) -> None:
+        """The start is over: signals no longer cancel it."""
+        self._starting = None
+
+    async def wait(self) -> None:
+        """Return once a signal has come."""
+        await self._event.wait()
+
+    def _on_signal(self) -> None:
+        self._event.set()
+        if self._starting is not None:
+            self._starting.cancel()

@@ -281,6 +281,23 @@ def test_serve_refuses_a_schema_that_was_not_migrated(dev: DevProcess) -> None:
         engine.close()
 
 
+def test_an_engine_that_is_still_starting_can_be_stopped(dev: DevProcess) -> None:
+    environment = {
+        "TOWPATH_NATS_URL": "nats://127.0.0.1:1",
+        "TOWPATH_POSTGRES_URL": dev.ready["postgres_url"],
+        "TOWPATH_HTTP_PORT": "0",
+    }
+    engine = RealProcess([*_python(), "serve"], environment=environment)
+    try:
+        eventually_sync(lambda: "bus_connection_failed" in engine.errors())
+        engine.terminate()
+        assert engine.wait() == 0
+        assert "engine_ready" not in engine.errors()
+        assert "engine_stopped" in engine.errors()
+    finally:
+        engine.close()
+
+
 def test_settings_show_where_a_value_comes_from() -> None:
     said = succeed({"TOWPATH_HTTP_PORT": "9999"}, ["settings", "--json"]).json()
     by_name = {row["name"]: row for row in _rows(said, "settings")}
