@@ -5,9 +5,12 @@ then runs by id. A batch costs a constant number of statements, whatever is in i
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import structlog
 
+from towpath_engine.core.model import Run
+from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.metrics import Metrics
 from towpath_engine.services.batch import Batch, BatchResult
 from towpath_engine.services.clock import Clock
@@ -91,7 +94,7 @@ class Applier:
                 batch.drafts[cached.id] = RunDraft(cached, cached.version)
         for work in works:
             self._apply_one(batch, work)
-        is_fenced = not batch.rearm and all(draft.dirty for draft in batch.drafts.values())
+        is_fenced = not batch.result.rearmed and all(draft.dirty for draft in batch.drafts.values())
         return batch if is_fenced else None
 
     async def _load(self, batch: Batch, works: Sequence[Work]) -> None:
@@ -155,5 +158,15 @@ class Applier:
                 self._lost.inc(len(lost))
                 batch.drop_losers(lost)
                 batch.result.drafts = [draft for draft in drafts if draft.run.id in written]
-        if batch.rearm:
-            await batch.tx.rearm_timers(batch.rearm)
+        rearmed = [(run.id, path, _due(run, path)) for run, path in batch.result.rearmed]
+        if rearmed:
+            await batch.tx.rearm_timers(rearmed)
+
+
+def _due(run: Run, path: str | None) -> datetime | None:
+    if run.status in SETTLED_RUN:
+        return None
+    if path is None:
+        return run.due_at
+    step = run.steps.get(path)
+    return None if step is None else step.due_at

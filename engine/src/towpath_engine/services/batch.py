@@ -8,7 +8,6 @@ from towpath_engine.core.decide import decide, step_of_token
 from towpath_engine.core.effects import Verdict
 from towpath_engine.core.events import Event, ReportReceived, TimerDue
 from towpath_engine.core.model import Run
-from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.services.draft import RunDraft
 from towpath_engine.services.work import Outcome, OutcomeKind, Work
 from towpath_engine.store.interface import (
@@ -57,7 +56,6 @@ class Batch:
         self.keyed_signals: list[tuple[KeyedSignalId, str]] = []
         self.parked: list[ParkedSignal] = []
         self.unparked: list[str] = []
-        self.rearm: list[tuple[str, str | None, datetime | None]] = []
         self.requests: list[tuple[str, str, str]] = []
         self.reclaimed: set[tuple[str, str | None]] = set()
         """(workflow, request id) of starts that have to claim their key again."""
@@ -95,7 +93,6 @@ class Batch:
         if decision.verdict is Verdict.APPLIED:
             draft.add(decision, self.now)
         elif isinstance(event, TimerDue):
-            self.rearm.append((draft.run.id, event.path, _due(draft.run, event.path)))
             self.result.rearmed.append((draft.run, event.path))
         return Outcome(
             kind=OutcomeKind(decision.verdict.value),
@@ -132,12 +129,3 @@ def _mismatch(draft: RunDraft, event: ReportReceived) -> Outcome | None:
             f"the report says {named!r} on {event.queue!r}"
         ),
     )
-
-
-def _due(run: Run, path: str | None) -> datetime | None:
-    if run.status in SETTLED_RUN:
-        return None
-    if path is None:
-        return run.due_at
-    step = run.steps.get(path)
-    return None if step is None else step.due_at

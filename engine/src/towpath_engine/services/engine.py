@@ -136,7 +136,7 @@ class Engine:
                 purger=self._purger,
                 waiters=self._waiters,
             ),
-            take_published=self._relay.take_published,
+            confirmed=self._relay.confirmed,
             metrics=self.metrics,
             batch_max=settings.batch_count_max,
             lane_max=max(1, settings.batch_count_max // 2),

@@ -1,10 +1,11 @@
 """Publishes what was committed, remembers what is confirmed, and sweeps what is not.
 
 The row was written by the transaction that decided it; this service only moves it. A confirmed
-row is deleted by the next batch's transaction, or by the next sweep.
+row is deleted by the next batch's transaction, or within a second by its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 
 from towpath_engine.bus.interface import Confirmation, OutboundMessage
 from towpath_engine.services.shell import Shell
@@ -15,7 +16,7 @@ _PAGES_MAX = 10
 
 
 class OutboxRelay:
-    """`publish` after a commit, `take_published` before the next one, `sweep` now and then.
+    """`publish` after a commit, `confirmed` around the next one, `sweep` now and then.
 
     `on_stored(token, subject, seq)` is told where the stream keeps a dispatch: only a hint, lost
     with the process, never an identity.
@@ -48,21 +49,22 @@ class OutboxRelay:
             ]
         )
 
-    def take_published(self) -> list[str]:
-        """Ids of confirmed rows, once: the caller deletes them in its transaction."""
+    @contextmanager
+    def confirmed(self) -> Generator[list[str]]:
+        """Ids of confirmed rows, for whoever deletes them within the context; when that fails they
+        are kept for the next one."""
         confirmed, self._confirmed = self._confirmed, []
-        return confirmed
-
-    async def flush(self) -> None:
-        """Delete the rows of what is confirmed. Raises StoreUnavailable; nothing is forgotten."""
-        confirmed = self.take_published()
-        if not confirmed:
-            return
         try:
-            await self._shell.store.delete_outbox(confirmed)
+            yield confirmed
         except BaseException:
             self._confirmed.extend(confirmed)
             raise
+
+    async def flush(self) -> None:
+        """Delete the rows of what is confirmed. Raises StoreUnavailable; nothing is forgotten."""
+        with self.confirmed() as confirmed:
+            if confirmed:
+                await self._shell.store.delete_outbox(confirmed)
 
     async def sweep(self) -> int:
         """Delete what is confirmed, publish what is overdue; returns how many were published."""

@@ -7,6 +7,7 @@ at once. Batches are taken as they come, never waited for: while one commits, th
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import structlog
 
@@ -26,7 +27,7 @@ class Pipeline:
     """Takes work, applies it in batches and reports each outcome after its commit.
 
     `on_commit(result)` runs after each commit, before the outcomes are told: it publishes.
-    `take_published()` gives the ids of confirmed outbox rows for the next transaction.
+    `confirmed()` lends the ids of confirmed outbox rows to a transaction, which deletes them.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Pipeline:
         *,
         applier: Applier,
         on_commit: Callable[[BatchResult], None],
-        take_published: Callable[[], list[str]],
+        confirmed: Callable[[], AbstractContextManager[list[str]]],
         metrics: Metrics,
         batch_max: int,
         lane_max: int,
@@ -42,7 +43,7 @@ class Pipeline:
     ) -> None:
         self._applier = applier
         self._on_commit = on_commit
-        self._take_published = take_published
+        self._confirmed = confirmed
         self._metrics = metrics
         self._batch_max = batch_max
         self._lane_max = lane_max
@@ -113,7 +114,6 @@ class Pipeline:
         self._waiting -= len(works)
         task = asyncio.get_running_loop().create_task(self._run(works, lanes))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         self._schedule()
 
     async def _run(self, works: list[Work], lanes: list[str]) -> None:
@@ -160,12 +160,11 @@ class Pipeline:
 
     async def _apply_with_retry(self, works: list[Work]) -> list[Work]:
         failures = 0
-        published = self._take_published()
         while True:
             for work in works:
                 work.reset()
             try:
-                with self._metrics.batch_seconds.time():
+                with self._confirmed() as published, self._metrics.batch_seconds.time():
                     result = await self._applier.apply(works, published)
             except StoreUnavailable as error:
                 failures += 1

@@ -13,7 +13,6 @@ from towpath_engine.core.states import WaitReason
 from towpath_engine.services.progress import PartitionProgress
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.work import Outcome, Work
-from towpath_engine.store.interface import DueTimer
 
 _Key = tuple[str, str | None]
 
@@ -70,7 +69,7 @@ class TimerService:
         while len(self._heap) < self._heap_max:
             rows = await self._shell.store.due_timers(before, self._sweep_max, after=last)
             for row in rows:
-                self._take(row)
+                self._push(row.run_id, row.path, row.due_at, preemptible=row.preemptible)
             count += len(rows)
             if len(rows) < self._sweep_max:
                 break
@@ -98,14 +97,22 @@ class TimerService:
         """
         if not self._held:
             return 0
-        return await self._release_held()
+        fired = 0
+        partitions = {self._progress.partition_of(run_id) for run_id, _ in self._held}
+        await self._progress.refresh(partitions)
+        now = self._shell.clock.now()
+        for key, due_at in list(self._held.items()):
+            partition = self._progress.partition_of(key[0])
+            late = now - due_at
+            if self._progress.handled(partition, due_at) or late >= self._progress.late_max:
+                del self._held[key]
+                self._fire(key, due_at, kind="preemptible")
+                fired += 1
+        return fired
 
     def release_pause_seconds(self) -> float:
         """How long `release` has nothing to ask."""
         return _HELD_PAUSE_SECONDS if self._held else _PAUSE_SECONDS_MAX
-
-    def _take(self, row: DueTimer) -> None:
-        self._push(row.run_id, row.path, row.due_at, preemptible=row.preemptible)
 
     def _push(self, run_id: str, path: str | None, due_at: datetime, *, preemptible: bool) -> None:
         key = (run_id, path)
@@ -134,20 +141,6 @@ class TimerService:
                 self.on_held()
             else:
                 self._fire(key, due_at, kind="plain")
-                fired += 1
-        return fired
-
-    async def _release_held(self) -> int:
-        fired = 0
-        partitions = {self._progress.partition_of(run_id) for run_id, _ in self._held}
-        await self._progress.refresh(partitions)
-        now = self._shell.clock.now()
-        for key, due_at in list(self._held.items()):
-            partition = self._progress.partition_of(key[0])
-            late = now - due_at
-            if self._progress.handled(partition, due_at) or late >= self._progress.late_max:
-                del self._held[key]
-                self._fire(key, due_at, kind="preemptible")
                 fired += 1
         return fired
 
