@@ -239,11 +239,6 @@ def api_filter(prefix: str) -> str:
     return f"{check_prefix(prefix)}.api.>"
 
 
-def wake_subject(prefix: str, partition: int) -> str:
-    """`P.wake.<n>` (engines only): the owner of the partition should arm its near timers."""
-    return f"{check_prefix(prefix)}.wake.{_check_partition(partition)}"
-
-
 def queue_group(prefix: str) -> str:
     """Queue group in which all engines of an installation answer requests."""
     return f"{check_prefix(prefix)}-engines"

@@ -1,6 +1,6 @@
 """Keys and request ids: who holds them. Claimed before any run is locked, in order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from towpath_engine.core.model import Run
 from towpath_engine.store.errors import StoreUnavailable
@@ -9,6 +9,8 @@ from towpath_engine.store.session import Connection, execute, fetch
 
 Name = tuple[str, str]
 """(workflow, key) or (workflow, request id)."""
+
+_Find = Callable[[Connection, Sequence[Name]], Awaitable[dict[Name, str]]]
 
 _ROUNDS_MAX = 5
 
@@ -88,25 +90,36 @@ async def _free_requests(
 
 async def claim_names(connection: Connection, wanted: Mapping[Name, str]) -> dict[Name, str]:
     """Claim (workflow, key) pairs for run ids; who holds each now."""
+    return await _claim(connection, wanted, ("run_key_claim", "key"), find_keys)
+
+
+async def claim_requests(connection: Connection, wanted: Mapping[Name, str]) -> dict[Name, str]:
+    """Claim (workflow, request id) pairs for run ids; who holds each now."""
+    return await _claim(connection, wanted, ("run_request_claim", "request_id"), find_requests)
+
+
+async def _claim(
+    connection: Connection, wanted: Mapping[Name, str], claiming: tuple[str, str], find: _Find
+) -> dict[Name, str]:
+    """Claim names by a statement (its name, and its parameter for the second part of a name)."""
+    statement, parameter = claiming
     holders: dict[Name, str] = {}
-    # A holder may free its key between the failed claim and the look at it: claim again.
+    # A holder may free its name between the failed claim and the look at it: claim again.
     for _ in range(_ROUNDS_MAX):
         rest = {name: run_id for name, run_id in wanted.items() if name not in holders}
         if not rest:
             return holders
-        rows = await fetch(
-            connection,
-            "run_key_claim",
-            workflow=[workflow for workflow, _ in rest],
-            key=[key for _, key in rest],
-            run_id=list(rest.values()),
-        )
-        won = {(row[0], row[1]) for row in rows}
+        columns = {
+            "workflow": [workflow for workflow, _ in rest],
+            parameter: [text for _, text in rest],
+            "run_id": list(rest.values()),
+        }
+        won = {(row[0], row[1]) for row in await fetch(connection, statement, **columns)}
         holders.update({name: rest[name] for name in won})
         held = [name for name in rest if name not in won]
         if held:
-            holders.update(await find_keys(connection, held))
-    message = "keys change hands too fast to be claimed"
+            holders.update(await find(connection, held))
+    message = f"names change hands too fast to be claimed ({parameter})"
     raise StoreUnavailable(message)
 
 
@@ -119,29 +132,6 @@ async def find_requests(connection: Connection, names: Sequence[Name]) -> dict[N
         request_id=[request for _, request in names],
     )
     return {(row[0], row[1]): row[2] for row in rows}
-
-
-async def claim_requests(connection: Connection, wanted: Mapping[Name, str]) -> dict[Name, str]:
-    """Claim (workflow, request id) pairs for run ids; who holds each now."""
-    holders: dict[Name, str] = {}
-    for _ in range(_ROUNDS_MAX):
-        rest = {name: run_id for name, run_id in wanted.items() if name not in holders}
-        if not rest:
-            return holders
-        rows = await fetch(
-            connection,
-            "run_request_claim",
-            workflow=[workflow for workflow, _ in rest],
-            request_id=[request for _, request in rest],
-            run_id=list(rest.values()),
-        )
-        won = {(row[0], row[1]) for row in rows}
-        holders.update({name: rest[name] for name in won})
-        held = [name for name in rest if name not in won]
-        if held:
-            holders.update(await find_requests(connection, held))
-    message = "request ids change hands too fast to be claimed"
-    raise StoreUnavailable(message)
 
 
 async def find_keys(connection: Connection, names: Sequence[Name]) -> dict[Name, str]:
