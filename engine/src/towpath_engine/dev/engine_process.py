@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from towpath_engine.dev.child import Child, ChildSpec, kept_environment
+from towpath_engine.dev.child import Child, ChildSpec, Restartable, kept_environment
 from towpath_engine.dev.errors import DevError
 from towpath_engine.dev.ports import LOOPBACK
 
@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.05
 _ANSWER_BYTES_MAX = 64 * 1024
 
 
-class EngineProcess:
+class EngineProcess(Restartable):
     """One engine with its pages on 127.0.0.1:`port`.
 
     `settings` are TOWPATH_* variables that win over ours; `drain_seconds` is how long it may take
@@ -34,25 +34,16 @@ class EngineProcess:
         settings: Mapping[str, str],
         drain_seconds: float,
     ) -> None:
+        super().__init__()
         self.port = port
         self.log_file = log_file
         self._settings = settings
         self._drain_seconds = drain_seconds
-        self._child: Child | None = None
 
     @property
     def url(self) -> str:
         """http://127.0.0.1:PORT"""
         return f"http://{LOOPBACK}:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the last start, None before the first."""
-        return self._child.pid if self._child else None
-
-    def exit_status(self) -> int | None:
-        """None while it runs (or was never started), else its exit status."""
-        return self._child.exit_status() if self._child else None
 
     async def start(self) -> None:
         """Start it and wait until it is ready. Raises DevError with the end of its log."""
@@ -79,16 +70,6 @@ class EngineProcess:
                 await child.stop()
                 raise DevError("the engine runs but does not become ready", child.log_tail())
             await asyncio.sleep(_POLL_SECONDS)
-
-    async def stop(self) -> None:
-        """SIGTERM, let it drain, wait until it has gone."""
-        if self._child:
-            await self._child.stop()
-
-    def kill(self) -> None:
-        """SIGKILL, without waiting."""
-        if self._child:
-            self._child.kill()
 
 
 async def _is_ready(http_port: int, process_id: int) -> bool:
