@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from towpath_engine.core.model import Run
 from towpath_engine.store.errors import StoreUnavailable
 from towpath_engine.store.interface import KeyClaim, KeyHolder
-from towpath_engine.store.session import Connection, execute, fetch
+from towpath_engine.store.session import Connection, Record, execute, fetch
 
 Name = tuple[str, str]
 """(workflow, key) or (workflow, request id)."""
 
-_Find = Callable[[Connection, Sequence[Name]], Awaitable[dict[Name, str]]]
+_Claim = Callable[[Mapping[Name, str]], Awaitable[list[Record]]]
+_Find = Callable[[Sequence[Name]], Awaitable[dict[Name, str]]]
 
 _ROUNDS_MAX = 5
 
@@ -90,36 +91,48 @@ async def _free_requests(
 
 async def claim_names(connection: Connection, wanted: Mapping[Name, str]) -> dict[Name, str]:
     """Claim (workflow, key) pairs for run ids; who holds each now."""
-    return await _claim(connection, wanted, ("run_key_claim", "key"), find_keys)
+
+    async def claim(rest: Mapping[Name, str]) -> list[Record]:
+        workflow, key, run_id = _columns(rest)
+        return await fetch(connection, "run_key_claim", workflow=workflow, key=key, run_id=run_id)
+
+    return await _claim(wanted, claim, lambda held: find_keys(connection, held))
 
 
 async def claim_requests(connection: Connection, wanted: Mapping[Name, str]) -> dict[Name, str]:
     """Claim (workflow, request id) pairs for run ids; who holds each now."""
-    return await _claim(connection, wanted, ("run_request_claim", "request_id"), find_requests)
+
+    async def claim(rest: Mapping[Name, str]) -> list[Record]:
+        workflow, request_id, run_id = _columns(rest)
+        return await fetch(
+            connection,
+            "run_request_claim",
+            workflow=workflow,
+            request_id=request_id,
+            run_id=run_id,
+        )
+
+    return await _claim(wanted, claim, lambda held: find_requests(connection, held))
 
 
-async def _claim(
-    connection: Connection, wanted: Mapping[Name, str], claiming: tuple[str, str], find: _Find
-) -> dict[Name, str]:
-    """Claim names by a statement (its name, and its parameter for the second part of a name)."""
-    statement, parameter = claiming
+def _columns(rest: Mapping[Name, str]) -> tuple[list[str], list[str], list[str]]:
+    return [workflow for workflow, _ in rest], [text for _, text in rest], list(rest.values())
+
+
+async def _claim(wanted: Mapping[Name, str], claim: _Claim, find: _Find) -> dict[Name, str]:
+    """Claim names until each has a holder; `claim` returns those that were won."""
     holders: dict[Name, str] = {}
     # A holder may free its name between the failed claim and the look at it: claim again.
     for _ in range(_ROUNDS_MAX):
         rest = {name: run_id for name, run_id in wanted.items() if name not in holders}
         if not rest:
             return holders
-        columns = {
-            "workflow": [workflow for workflow, _ in rest],
-            parameter: [text for _, text in rest],
-            "run_id": list(rest.values()),
-        }
-        won = {(row[0], row[1]) for row in await fetch(connection, statement, **columns)}
+        won = {(row[0], row[1]) for row in await claim(rest)}
         holders.update({name: rest[name] for name in won})
         held = [name for name in rest if name not in won]
         if held:
-            holders.update(await find(connection, held))
-    message = f"names change hands too fast to be claimed ({parameter})"
+            holders.update(await find(held))
+    message = "names change hands too fast to be claimed"
     raise StoreUnavailable(message)
 
 
