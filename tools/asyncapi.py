@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeGuard
 
 from towpath_protocol.catalogue import MESSAGES
-from towpath_protocol.requests import VERBS
 from towpath_protocol.subjects import InKind
+from towpath_protocol.verbs import VERBS
 
 Node = dict[str, object]
 

@@ -22,7 +22,7 @@ from tests.support.workflows import one_task
 from towpath_engine.services.engine import Engine
 from towpath_engine.store.migrate import migrate
 from towpath_protocol.errors import ErrorCode
-from towpath_protocol.requests import VERBS
+from towpath_protocol.verbs import VERBS
 
 __all__ = ["jetstream_url", "prefix"]
 

@@ -15,7 +15,7 @@ from towpath_protocol.dispatch import (
 from towpath_protocol.errors import ErrorBody
 from towpath_protocol.events import RunEvent
 from towpath_protocol.reports import REPORT_TYPES
-from towpath_protocol.requests import VERBS
+from towpath_protocol.verbs import VERBS
 
 
 def _api_messages() -> dict[str, type[Struct]]:

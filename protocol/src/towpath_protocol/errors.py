@@ -34,6 +34,8 @@ class ErrorCode(StrEnum):
     RUN_NOT_FOUND = "run_not_found"
     STEP_NOT_FOUND = "step_not_found"
     KEY_NOT_FOUND = "key_not_found"
+    QUEUE_NOT_FOUND = "queue_not_found"
+    DEAD_LETTER_NOT_FOUND = "dead_letter_not_found"
     UNKNOWN_RUN = "unknown_run"
     UNKNOWN_KEY = "unknown_key"
     # The state does not allow it.
@@ -41,6 +43,10 @@ class ErrorCode(StrEnum):
     KEY_CONFLICT = "key_conflict"
     REQUEST_CONFLICT = "request_conflict"
     COMPENSATING = "compensating"
+    RUN_NOT_SETTLED = "run_not_settled"
+    NOT_RETRYABLE = "not_retryable"
+    ALREADY_COMPENSATED = "already_compensated"
+    STEP_NOT_REACHED = "step_not_reached"
     SIGNALS_FULL = "signals_full"
     QUEUES_FULL = "queues_full"
     # Refused by a rule.
@@ -88,6 +94,10 @@ ERRORS: Final[Mapping[ErrorCode, ErrorFacts]] = {
     ErrorCode.RUN_NOT_FOUND: ErrorFacts(404, "No run has this id."),
     ErrorCode.STEP_NOT_FOUND: ErrorFacts(404, "The run has no such step."),
     ErrorCode.KEY_NOT_FOUND: ErrorFacts(404, "No run of the workflow holds this key."),
+    ErrorCode.QUEUE_NOT_FOUND: ErrorFacts(
+        404, "No deployed workflow and no worker has named this queue."
+    ),
+    ErrorCode.DEAD_LETTER_NOT_FOUND: ErrorFacts(404, "No dead letter has this id."),
     ErrorCode.UNKNOWN_RUN: ErrorFacts(
         404, "A message for a run that does not exist, and did not appear while it was parked."
     ),
@@ -102,6 +112,18 @@ ERRORS: Final[Mapping[ErrorCode, ErrorFacts]] = {
         409, "The request id was used before for something else."
     ),
     ErrorCode.COMPENSATING: ErrorFacts(409, "The run is undoing its steps and cannot be stopped."),
+    ErrorCode.RUN_NOT_SETTLED: ErrorFacts(
+        409, "The run is still live; only a settled one can be restarted, retried or purged."
+    ),
+    ErrorCode.NOT_RETRYABLE: ErrorFacts(
+        409, "The run settled in a status that retry or redrive does not continue from."
+    ),
+    ErrorCode.ALREADY_COMPENSATED: ErrorFacts(
+        409, "A step of the run was undone; start it anew with restart."
+    ),
+    ErrorCode.STEP_NOT_REACHED: ErrorFacts(
+        409, "The run never came to this step, so it cannot be redriven from there."
+    ),
     ErrorCode.SIGNALS_FULL: ErrorFacts(409, "The run keeps as many unconsumed signals as it may."),
     ErrorCode.QUEUES_FULL: ErrorFacts(409, "There are as many queues as there may be."),
     ErrorCode.DEFINITION_REFUSED: ErrorFacts(

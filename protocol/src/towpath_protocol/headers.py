@@ -14,7 +14,7 @@ from towpath_protocol.codec import JsonValue, check_json, loads
 from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.limits import WireLimits
 from towpath_protocol.priorities import Priority
-from towpath_protocol.requests import TAG_LENGTH_MAX, TAGS_MAX
+from towpath_protocol.shapes import TAG_LENGTH_MAX, TAGS_MAX
 
 KEY: Final = "Towpath-Key"
 MESSAGE_ID: Final = "Towpath-Message-Id"

@@ -27,6 +27,8 @@ RUN_ID_PATTERN: Final = (
 
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 """Name of a workflow, queue or signal, as a field of a message."""
+TaskName = Annotated[str, Meta(pattern=TASK_PATTERN)]
+"""Name of a task, as a field of a message."""
 RunIdText = Annotated[str, Meta(pattern=RUN_ID_PATTERN)]
 """Run id, as a field of a message."""
 

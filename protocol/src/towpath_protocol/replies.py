@@ -1,7 +1,7 @@
 """Replies of the API (PROTOCOL.md, "API"): what `P.api.<group>.<verb>` answers.
 
 User values (`input`, `output`, `details`) are `Raw` JSON text. Instants are RFC 3339 texts in UTC
-with microseconds. Which reply belongs to which request: `towpath_protocol.requests.VERBS`.
+with microseconds. Which reply belongs to which request: `towpath_protocol.verbs.VERBS`.
 """
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -117,7 +117,23 @@ class StepView(Struct, frozen=True, kw_only=True):
     started_at: str | None = None
     settled_at: str | None = None
     wake_at: str | None = None
+    task: str | UnsetType = UNSET
+    queue: str | UnsetType = UNSET
+    waiting_for: str | UnsetType = UNSET
+    """While it waits: `delay`, `sleep`, `signal`, `backoff`, `repeat` or `released`."""
+    signal: str | UnsetType = UNSET
+    """The awaited signal, while it is awaited."""
+    held_by: str | UnsetType = UNSET
+    """While it is `ready`: what holds its dispatch back (see ReasonView of run.explain)."""
     output_omitted: int | UnsetType = UNSET
+
+
+class PauseInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An operator's pause of a run: since when, by whom and why."""
+
+    at: str
+    by: str | None = None
+    reason: str | None = None
 
 
 class RunView(Struct, frozen=True, kw_only=True):
@@ -147,6 +163,10 @@ class RunView(Struct, frozen=True, kw_only=True):
     parent_run_id: str | None = None
     restarted_from: str | None = None
     triggered_by: str | None = None
+    cancelled_by: str | UnsetType = UNSET
+    cancel_reason: str | UnsetType = UNSET
+    pause: PauseInfo | UnsetType = UNSET
+    """Present while an operator's pause of the run holds it."""
     steps: tuple[StepView, ...]
     steps_cursor: str | None
     input_omitted: int | UnsetType = UNSET
@@ -193,6 +213,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     created_at: str
     started_at: str | None
     settled_at: str | None
+    paused: bool | UnsetType = UNSET
 
 
 class RunList(Struct, frozen=True, kw_only=True):
@@ -218,6 +239,8 @@ class TransitionView(Struct, frozen=True, kw_only=True):
     token: str | None
     cause: Raw
     data: OptionalRaw = None
+    payload: OptionalRaw | UnsetType = UNSET
+    """Only with `payloads`: the values of the event that a replay of the history needs."""
 
 
 class RunHistory(Struct, frozen=True, kw_only=True):

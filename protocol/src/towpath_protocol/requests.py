@@ -1,41 +1,22 @@
-"""Requests to `P.api.<group>.<verb>` (PROTOCOL.md, "API"), and the table of all verbs.
+"""Requests to `P.api.<group>.<verb>` (PROTOCOL.md, "API"); those of operators: `operations`.
 
 User values (`input`, `payload`) are `Raw` JSON text, an absent one is null. Instants are RFC 3339
 texts. A request checks itself when it is built or decoded: a contradiction raises ProtocolError
 naming the field.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated
 
 from msgspec import Meta, Raw, Struct, field
 
-from towpath_protocol import replies
 from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.failures import DurationMs
 from towpath_protocol.ids import Count, Name, RunIdText, VersionNumber, check_key
 from towpath_protocol.priorities import Priority
 from towpath_protocol.raw import OptionalRaw, forget_null, null
+from towpath_protocol.shapes import WAIT_MS_MAX, MessageId, PageLimit, StepPath, Tag, Tags, Text
 from towpath_protocol.times import parse_instant
-
-TAGS_MAX: Final = 32
-"""Tags of a run."""
-TAG_LENGTH_MAX: Final = 128
-"""Characters of a tag."""
-PAGE_MAX: Final = 1_000
-WAIT_MS_MAX: Final = 30_000
-
-Tag = Annotated[str, Meta(min_length=1, max_length=TAG_LENGTH_MAX)]
-Tags = Annotated[tuple[Tag, ...], Meta(max_length=TAGS_MAX)]
-PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
-TEXT_LENGTH_MAX: Final = 512
-"""Characters of a free text of a person or program."""
-MESSAGE_ID_LENGTH_MAX: Final = 256
-"""Characters of a message id or request id, in a body or a header."""
-Text = Annotated[str, Meta(max_length=TEXT_LENGTH_MAX)]
-"""Free text of a person or program: who, why, an id of theirs."""
-MessageId = Annotated[str, Meta(min_length=1, max_length=MESSAGE_ID_LENGTH_MAX)]
 
 
 def _refuse(message: str, name: str, fix: str = "") -> ProtocolError:
@@ -198,7 +179,7 @@ class GetOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """run.output: the output of the run, or of a step, in pieces. `offset` counts bytes."""
 
     run_id: RunIdText
-    step: Annotated[str, Meta(max_length=1_024)] | None = None
+    step: StepPath | None = None
     offset: Count = 0
 
 
@@ -231,10 +212,14 @@ class ListRuns(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GetHistory(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """run.history: transitions with `seq` above `after_seq`, in order."""
+    """run.history: transitions with `seq` above `after_seq`, in order.
+
+    `payloads`: with the values that a replay of the history needs (outputs, errors, signals).
+    """
 
     run_id: RunIdText
     after_seq: Count = 0
+    payloads: bool = False
     limit: PageLimit = 200
 
 
@@ -242,7 +227,7 @@ class GetLogs(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """run.logs: log lines of attempts in order of arrival, of one step or of all."""
 
     run_id: RunIdText
-    step: Annotated[str, Meta(max_length=1_024)] | None = None
+    step: StepPath | None = None
     after: Count = 0
     limit: PageLimit = 100
 
@@ -252,57 +237,3 @@ class ListDeadLetters(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     cursor: Annotated[str, Meta(max_length=1_024)] | None = None
     limit: PageLimit = 100
-
-
-class Verb(Struct, frozen=True, kw_only=True):
-    """A verb. Without `request` it is named by the protocol but not built: 422 `not_yet`."""
-
-    request: type[Struct] | None = None
-    reply: type[Struct] | None = None
-
-    @property
-    def built(self) -> bool:
-        """Whether this version answers it."""
-        return self.request is not None
-
-
-_NOT_YET: Final = Verb()
-
-VERBS: Final[Mapping[str, Verb]] = {
-    "workflow.deploy": Verb(request=DeployWorkflow, reply=replies.DeployedWorkflow),
-    "workflow.list": Verb(request=ListWorkflows, reply=replies.WorkflowList),
-    "workflow.get": Verb(request=GetWorkflow, reply=replies.WorkflowView),
-    "workflow.pause": _NOT_YET,
-    "workflow.resume": _NOT_YET,
-    "run.start": Verb(request=StartRun, reply=replies.StartedRun),
-    "run.start-many": Verb(request=StartMany, reply=replies.StartManyResults),
-    "run.signal": Verb(request=SignalRun, reply=replies.SignalledRun),
-    "run.signal-with-start": Verb(request=SignalWithStart, reply=replies.SignalledStart),
-    "run.cancel": Verb(request=CancelRun, reply=replies.CancelledRun),
-    "run.get": Verb(request=GetRun, reply=replies.RunView),
-    "run.output": Verb(request=GetOutput, reply=replies.OutputPiece),
-    "run.result": Verb(request=GetResult, reply=replies.RunResult),
-    "run.list": Verb(request=ListRuns, reply=replies.RunList),
-    "run.history": Verb(request=GetHistory, reply=replies.RunHistory),
-    "run.logs": Verb(request=GetLogs, reply=replies.RunLogs),
-    "run.explain": _NOT_YET,
-    "run.retry": _NOT_YET,
-    "run.restart": _NOT_YET,
-    "run.redrive": _NOT_YET,
-    "run.pause": _NOT_YET,
-    "run.resume": _NOT_YET,
-    "schedule.put": _NOT_YET,
-    "schedule.list": _NOT_YET,
-    "schedule.pause": _NOT_YET,
-    "schedule.resume": _NOT_YET,
-    "schedule.trigger": _NOT_YET,
-    "schedule.delete": _NOT_YET,
-    "queue.list": _NOT_YET,
-    "queue.pause": _NOT_YET,
-    "queue.resume": _NOT_YET,
-    "worker.list": _NOT_YET,
-    "dead-letter.list": Verb(request=ListDeadLetters, reply=replies.DeadLetterList),
-    "dead-letter.discard": _NOT_YET,
-    "dead-letter.replay": _NOT_YET,
-}
-"""Verb → what it takes and answers. A verb that is not here is answered 404 `unknown_verb`."""

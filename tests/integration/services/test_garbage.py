@@ -14,7 +14,7 @@ from tests.support.wire_client import RefusedError, WireClient
 from tests.support.workflows import one_task
 from towpath_engine.services.engine import Engine
 from towpath_protocol.errors import ErrorCode
-from towpath_protocol.requests import VERBS
+from towpath_protocol.verbs import VERBS
 
 Json = Any
 PIECES = 1_000

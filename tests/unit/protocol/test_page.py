@@ -11,8 +11,9 @@ from towpath_protocol.errors import ERRORS, ErrorCode, ProtocolError, join_path
 from towpath_protocol.events import EventName
 from towpath_protocol.limits import KIB, WireLimits
 from towpath_protocol.replies import RunView, StepView
-from towpath_protocol.requests import VERBS, WAIT_MS_MAX
+from towpath_protocol.shapes import WAIT_MS_MAX
 from towpath_protocol.subjects import InKind
+from towpath_protocol.verbs import VERBS
 
 PAGE = (Path(__file__).parents[3] / "protocol/PROTOCOL.md").read_text()
 

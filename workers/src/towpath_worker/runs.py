@@ -7,13 +7,14 @@ import msgspec
 from msgspec import UNSET
 
 from towpath_protocol import replies, requests
+from towpath_protocol.shapes import PAGE_MAX, WAIT_MS_MAX
 from towpath_worker.calls import ANSWER_SECONDS, ApiCaller, ApiError
 from towpath_worker.clock import now_ms
 from towpath_worker.values import Json, from_json
 
 T = TypeVar("T")
 
-WAIT_MAX_MS: Final = requests.WAIT_MS_MAX
+WAIT_MAX_MS: Final = WAIT_MS_MAX
 
 
 class RunFailed(Exception):  # noqa: N818 -- says what happened, as the run's status does
@@ -141,7 +142,7 @@ class RunHandle:
         transitions: list[replies.TransitionView] = []
         after: int | None = 0
         while after is not None:
-            page = await self._reader.history(self.run_id, after_seq=after, limit=requests.PAGE_MAX)
+            page = await self._reader.history(self.run_id, after_seq=after, limit=PAGE_MAX)
             transitions.extend(page.transitions)
             after = page.next_after_seq
         return transitions

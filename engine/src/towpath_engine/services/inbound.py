@@ -25,7 +25,7 @@ from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.failures import Failure
 from towpath_protocol.limits import WireLimits
 from towpath_protocol.reports import REPORT_TYPES, Report, StepCompleted, StepFailed
-from towpath_protocol.requests import MESSAGE_ID_LENGTH_MAX, TEXT_LENGTH_MAX
+from towpath_protocol.shapes import MESSAGE_ID_LENGTH_MAX, TEXT_LENGTH_MAX
 
 log = structlog.get_logger(__name__)
 
