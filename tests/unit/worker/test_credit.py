@@ -2,7 +2,13 @@
 
 import random
 
-from towpath_worker.credit import LEVEL_COUNT, NORMAL_LEVEL, CreditPlan, Probe, Stand
+import pytest
+
+from towpath_worker.credit import LEVEL_COUNT, NORMAL_LEVEL, SHARE, CreditPlan, Probe, Stand
+
+Backlog = tuple[int, int, int, int]
+"""Messages that wait at each level."""
+MANY = 1_000_000
 
 
 def emptied(plan: CreditPlan, *, now_ms: int = 0) -> CreditPlan:
@@ -72,15 +78,69 @@ def test_a_refused_level_is_left_alone_until_its_time() -> None:
     assert plan.plan(free=1, now_ms=1_000) == [Probe(0, 1)]
 
 
-def test_a_backlog_at_every_level_is_served_by_priority_and_nobody_starves() -> None:
+def served_of(slots: int, backlog: Backlog, count: int = 2_400) -> list[int]:
+    """The levels of the first messages of a worker whose slots are all freed when all are taken."""
+    plan, served, now_ms, left = CreditPlan(), list[int](), 0, list(backlog)
+    while len(served) < count:
+        free, now_ms = slots, now_ms + 1
+        while free:
+            (ask,) = plan.plan(free=free, now_ms=now_ms)
+            assert isinstance(ask, Probe)
+            got = min(ask.batch, left[ask.level])
+            for number in range(got):
+                left[ask.level] -= 1
+                plan.received(ask.level, pending=left[ask.level], now_ms=now_ms)
+                served.append(ask.level)
+                assert number < ask.batch
+            if got < ask.batch:
+                plan.ended(ask.level, now_ms=now_ms)
+            free -= got
+    return served[:count]
+
+
+@pytest.mark.parametrize("slots", [1, 4, 16, 100])
+@pytest.mark.parametrize(
+    "backlog",
+    [
+        (MANY, 0, 0, MANY),
+        (MANY, 0, MANY, 0),
+        (MANY, MANY, 0, 0),
+        (0, MANY, 0, MANY),
+        (0, 0, MANY, MANY),
+        (MANY, MANY, MANY, MANY),
+    ],
+)
+def test_of_sixteen_slots_one_goes_to_each_lower_level_with_a_backlog(
+    slots: int, backlog: Backlog
+) -> None:
+    served = served_of(slots, backlog)
+    first, *lower = [level for level in range(LEVEL_COUNT) if backlog[level]]
+    for level in lower:
+        assert abs(served.count(level) - len(served) // SHARE) <= 1 + slots // SHARE
+    assert served.count(first) >= len(served) * (SHARE - len(lower)) // SHARE - slots
+
+
+def test_urgent_work_goes_first_until_something_is_owed() -> None:
+    assert served_of(1, (MANY, 0, 0, MANY), 48) == ([0] * 15 + [3]) * 3
+
+
+def test_a_short_backlog_of_the_lowest_level_is_done_within_its_share() -> None:
+    served = served_of(4, (MANY, 0, 0, 5), 200)
+    assert served.count(3) == 5
+    assert max(index for index, level in enumerate(served) if level == 3) < 5 * SHARE + 4
+
+
+def test_what_was_owed_to_a_level_is_forgotten_when_it_is_found_empty() -> None:
     plan = CreditPlan()
-    served = [0] * LEVEL_COUNT
-    for now_ms in range(2_400):
-        (ask,) = plan.plan(free=1, now_ms=now_ms)
-        assert isinstance(ask, Probe)
-        served[ask.level] += 1
-        plan.received(ask.level, pending=100, now_ms=now_ms)
-    assert served == [2_100, 100, 100, 100]
+    for now_ms in range(15):
+        assert plan.plan(free=1, now_ms=now_ms) == [Probe(0, 1)]
+        plan.received(0, pending=99, now_ms=now_ms)
+    for level in (1, 2, 3):
+        assert plan.plan(free=1, now_ms=15) == [Probe(level, 1)]
+        plan.ended(level, now_ms=15)
+    for now_ms in range(16, 60):
+        assert plan.plan(free=1, now_ms=now_ms) == [Probe(0, 1)]
+        plan.received(0, pending=99, now_ms=now_ms)
 
 
 def test_whatever_happens_credit_stays_within_the_slots_and_one_a_level() -> None:

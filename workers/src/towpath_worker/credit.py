@@ -4,7 +4,9 @@ A queue has one consumer a level, 0 (critical) to 3 (low). Laws:
 
 - While a slot is free, every level is watched: either it was asked a moment ago and was empty, or a
   standing request waits there.
-- A higher level goes first; every eighth turn begins at a lower one, so that none starves.
+- A higher level goes first. A lower one is owed a slot for every fifteen messages that the others
+  were given while it may have had some: of sixteen slots at least one goes to each lower level that
+  has a backlog, however many more urgent messages there are.
 - A backlog is only probed for as many messages as slots are free. Standing requests exceed the free
   slots by at most one a level; what comes for them after the last slot was taken waits for a slot.
 - One request a level is open at a time.
@@ -25,7 +27,8 @@ LEVEL_COUNT: Final = 4
 NORMAL_LEVEL: Final = 2
 EMPTY_TRUSTED_MS: Final = 50
 """How long "it was empty" is believed: the most that a busy worker delays a higher level."""
-FAIRNESS_EVERY: Final = 8
+SHARE: Final = 16
+"""A level with a backlog gets at least one of so many slots."""
 
 
 class Probe(Struct, frozen=True):
@@ -56,6 +59,14 @@ class _Level(Struct):
     credit: int = 0
     empty_until_ms: int = 0
     blocked_until_ms: int = 0
+    passed_over: int = 0
+    """Messages that other levels were given since this one was last seen empty, less what it got
+    for them."""
+
+    def may_be_asked(self, now_ms: int) -> bool:
+        """Whether a probe could find something that no open request will bring."""
+        at_rest = self.mode is _Mode.IDLE
+        return at_rest and now_ms >= max(self.empty_until_ms, self.blocked_until_ms)
 
 
 class CreditPlan:
@@ -64,7 +75,6 @@ class CreditPlan:
     def __init__(self) -> None:
         self._levels = [_Level() for _ in range(LEVEL_COUNT)]
         self._busiest = NORMAL_LEVEL
-        self._turns = 0
 
     def plan(self, *, free: int, now_ms: int) -> list[Ask]:
         """What to ask for, given `free` slots. Assumes that what it returns is done."""
@@ -86,6 +96,10 @@ class CreditPlan:
         if state.credit == 0:
             state.mode = _Mode.IDLE
         state.empty_until_ms = 0 if pending else now_ms + EMPTY_TRUSTED_MS
+        state.passed_over = max(0, state.passed_over - (SHARE - 1)) if pending else 0
+        for other in self._levels[1:]:
+            if other is not state and now_ms >= other.empty_until_ms:
+                other.passed_over += 1
 
     def idle(self, level: int) -> bool:
         """True when no request is open at `level`."""
@@ -96,6 +110,7 @@ class CreditPlan:
         state = self._levels[level]
         state.mode, state.credit = _Mode.IDLE, 0
         state.empty_until_ms = now_ms + EMPTY_TRUSTED_MS
+        state.passed_over = 0
 
     def lost(self, level: int, *, until_ms: int) -> None:
         """The request at `level` is gone, or refused: nothing is asked there before `until_ms`."""
@@ -103,25 +118,21 @@ class CreditPlan:
         state.mode, state.credit = _Mode.IDLE, 0
         state.empty_until_ms = 0
         state.blocked_until_ms = until_ms
+        state.passed_over = 0
 
     def _next_probe(self, free: int, now_ms: int) -> Probe | None:
-        fair = self._turns % FAIRNESS_EVERY == FAIRNESS_EVERY - 1
-        for number in self._fair_order() if fair else range(LEVEL_COUNT):
-            level = self._levels[number]
-            if level.mode is not _Mode.IDLE:
-                continue
-            if now_ms < level.empty_until_ms or now_ms < level.blocked_until_ms:
-                continue
-            batch = max(1, free // LEVEL_COUNT) if fair else free
-            level.mode, level.credit = _Mode.PROBING, batch
-            self._turns += 1
-            return Probe(number, batch)
-        return None
-
-    def _fair_order(self) -> list[int]:
-        """The lower levels take turns at being first."""
-        first = LEVEL_COUNT - 1 - (self._turns // FAIRNESS_EVERY) % (LEVEL_COUNT - 1)
-        return [first, *(level for level in range(LEVEL_COUNT) if level != first)]
+        asked = [
+            (number, level)
+            for number, level in enumerate(self._levels)
+            if level.may_be_asked(now_ms)
+        ]
+        if not asked:
+            return None
+        # The one that waited longest for its due goes first, else the most urgent.
+        number, level = max(asked, key=lambda entry: (_owed(entry[1]), -entry[0]))
+        batch = min(free, _owed(level)) or free
+        level.mode, level.credit = _Mode.PROBING, batch
+        return Probe(number, batch)
 
     def _stand(self, free: int, now_ms: int) -> list[Ask]:
         asks: list[Ask] = []
@@ -132,3 +143,8 @@ class CreditPlan:
             level.mode, level.credit = _Mode.STANDING, batch
             asks.append(Stand(number, batch))
         return asks
+
+
+def _owed(level: _Level) -> int:
+    """Slots that are due to the level before any more urgent one is asked."""
+    return level.passed_over // (SHARE - 1)
