@@ -4,6 +4,7 @@ from towpath_protocol.priorities import Priority
 from towpath_worker.calls import ApiError
 from towpath_worker.client import Client
 from towpath_worker.context import Cancelled, Context, LastError
+from towpath_worker.credentials import ConnectionOptionsError
 from towpath_worker.options import ConnectionOptions, WorkerOptions
 from towpath_worker.outcomes import Again, RetryAfter, TerminalError
 from towpath_worker.runs import RunFailed, RunHandle, StartManyError
@@ -18,6 +19,7 @@ __all__ = [
     "Cancelled",
     "Client",
     "ConnectionOptions",
+    "ConnectionOptionsError",
     "Context",
     "InvalidValueError",
     "Json",

@@ -17,6 +17,7 @@ from towpath_protocol.dispatch import StepDispatch
 from towpath_protocol.reports import StepStarted
 from towpath_worker.background import Background
 from towpath_worker.clock import now_ms
+from towpath_worker.credentials import ConnectionOptionsError
 from towpath_worker.options import ConnectionOptions
 from towpath_worker.publishing import Publisher
 from towpath_worker.reporting import headers_of, subject_of
@@ -115,7 +116,7 @@ class Keeper:
         self._wake = asyncio.Event()
         connection = Connection(self._options, name=f"{self._name}-keeper")
         background = Background()
-        opening = background.start(connection.open())
+        opening = background.start(_open(connection))
         publisher = Publisher(connection)
         while not self._stopping.is_set():
             if connection.connected:
@@ -173,3 +174,15 @@ class Keeper:
                         return
             else:
                 return
+
+
+async def _open(connection: Connection) -> None:
+    """Connect. A file that cannot be used is the worker's to report; here it may be mended."""
+    while True:
+        try:
+            await connection.open()
+        except ConnectionOptionsError as error:
+            _log.info("keeper_waiting error=%s", error)
+            await asyncio.sleep(STARTED_ACK_SECONDS)
+        else:
+            return

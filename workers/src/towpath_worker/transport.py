@@ -9,7 +9,6 @@ connection never raise and never block.
 import asyncio
 import contextlib
 import logging
-import ssl
 from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Any, Final
@@ -18,9 +17,16 @@ import nats
 import nats.errors
 from msgspec import Struct
 from nats.aio.client import Client as NatsClient
+from nats.aio.client import RawCredentials
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
+from towpath_worker.credentials import (
+    ConnectionOptionsError,
+    read_credentials,
+    read_nkey_seed,
+    tls_context,
+)
 from towpath_worker.options import ConnectionOptions
 
 _log = logging.getLogger("towpath.worker.transport")
@@ -38,8 +44,16 @@ class NotConnectedError(TransportError, ConnectionError):
     """There is no live connection to NATS now."""
 
 
+class InsecureServerError(TransportError, OSError):
+    """TLS was demanded and the server has none. It is asked again, as a server that is away."""
+
+
 class NoAnswerError(TransportError, TimeoutError):
     """Nobody answered a request in time, or nobody listens on its subject."""
+
+
+class NobodyListensError(NoAnswerError):
+    """Nobody listens on the subject of a request: it has surely not arrived."""
 
 
 class Received(Struct, frozen=True):
@@ -100,6 +114,7 @@ class Connection:
         self._resets: list[Callable[[], None]] = []
         self._rebuilding: asyncio.Task[None] | None = None
         self._closing = False
+        self._opened = False
         self._last_error = ""
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -122,15 +137,16 @@ class Connection:
         return f"{self._options.inbox_prefix}.{token_hex(11)}"
 
     async def open(self, *, timeout_seconds: float | None = None) -> None:
-        """Connect. Raises NotConnectedError when there is no server within `timeout_seconds`; None
-        goes on for ever."""
+        """Connect. Raises NotConnectedError when no server takes us within `timeout_seconds`; None
+        goes on for ever. Raises ConnectionOptionsError when a file of the options is unusable."""
         self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._rebuild(0.0)
         except TimeoutError as error:
+            reason = f" ({self._last_error})" if self._last_error else ""
             raise NotConnectedError(
-                f"no NATS server answers at {self._options.nats_url}"
+                f"no NATS server takes us at {self._options.address}{reason}"
             ) from error
 
     async def close(self) -> None:
@@ -181,7 +197,7 @@ class Connection:
         try:
             msg = await client.request(subject, body, timeout=timeout_seconds, headers=headers)
         except nats.errors.NoRespondersError as error:
-            raise NoAnswerError(f"nobody listens on {subject}") from error
+            raise NobodyListensError(f"nobody listens on {subject}") from error
         except (TimeoutError, nats.errors.TimeoutError) as error:
             raise NoAnswerError(f"no answer on {subject} within {timeout_seconds:g} s") from error
         except (nats.errors.Error, OSError) as error:
@@ -208,7 +224,7 @@ class Connection:
     def _live(self) -> NatsClient:
         client = self._client
         if client is None or not client.is_connected:
-            raise NotConnectedError(f"not connected to NATS at {self._options.nats_url}")
+            raise NotConnectedError(f"not connected to NATS at {self._options.address}")
         return client
 
     async def _rebuild(self, wait_seconds: float) -> None:
@@ -219,10 +235,19 @@ class Connection:
             client = NatsClient()
             try:
                 await client.connect(**self._arguments(client))
+                self._require_tls(client)
                 for subscription in list(self._subscriptions):
                     await subscription.attach(client)
-            except (TimeoutError, nats.errors.Error, OSError) as error:
-                _log.info("nats_unreachable url=%s error=%s", self._options.nats_url, error)
+            except (
+                TimeoutError,
+                nats.errors.Error,
+                OSError,
+                ConnectionOptionsError,
+            ) as error:
+                if isinstance(error, ConnectionOptionsError) and not self._opened:
+                    raise
+                self._last_error = str(error) or repr(error)
+                _log.info("nats_unreachable url=%s error=%s", self._options.address, error)
                 with contextlib.suppress(nats.errors.Error, OSError):
                     await client.close()
                 continue
@@ -231,20 +256,29 @@ class Connection:
                     await client.close()
                 raise
             self._client = client
+            self._opened = True
             self._reset()
             return
 
     def _arguments(self, client: NatsClient) -> dict[str, Any]:
         options = self._options
+        credentials = read_credentials(options)
 
         async def on_error(error: Exception) -> None:
             # A server that is away repeats itself four times a second: once is enough.
-            if repr(error) != self._last_error:
-                self._last_error = repr(error)
-                _log.warning("nats_error name=%s error=%r", self._name, error)
+            text = str(error) or repr(error)
+            if text != self._last_error:
+                self._last_error = text
+                _log.warning("nats_error name=%s error=%s", self._name, text)
 
         async def on_reconnect() -> None:
-            self._reset()
+            try:
+                self._require_tls(client)
+            except TransportError as error:
+                _log.error("nats_refused name=%s error=%s", self._name, error)
+                await client.close()
+            else:
+                self._reset()
 
         async def on_closed() -> None:
             self._closed(client)
@@ -256,7 +290,11 @@ class Connection:
             "password": options.password,
             "token": options.token,
             "inbox_prefix": options.inbox_prefix,
-            "tls": _tls(options),
+            "user_credentials": None if credentials is None else RawCredentials(credentials),
+            "nkeys_seed_str": read_nkey_seed(options),
+            "tls": tls_context(options),
+            "tls_hostname": options.tls_hostname,
+            "tls_handshake_first": options.tls_handshake_first,
             "connect_timeout": options.connect_timeout_seconds,
             # The first connection is retried here, so that it can be cancelled.
             "allow_reconnect": True,
@@ -270,6 +308,14 @@ class Connection:
             "closed_cb": on_closed,
         }
 
+    def _require_tls(self, client: NatsClient) -> None:
+        """The client goes on in the clear with a server that asks for no TLS; we do not."""
+        if not self._options.demands_tls or self._options.tls_handshake_first:
+            return
+        untyped: Any = client
+        if not untyped._server_info.get("tls_required"):  # noqa: SLF001 -- offered nowhere else
+            raise InsecureServerError(f"the server at {self._options.address} speaks no TLS")
+
     def _closed(self, client: NatsClient) -> None:
         # The client gave up for good; only a new one can help (nats-py never revives itself).
         if self._closing or self._client is not client or self._loop is None:
@@ -282,12 +328,6 @@ class Connection:
         self._last_error = ""
         for callback in self._resets:
             callback()
-
-
-def _tls(options: ConnectionOptions) -> ssl.SSLContext | None:
-    if options.tls_ca_file is None:
-        return None
-    return ssl.create_default_context(cafile=options.tls_ca_file)
 
 
 def _received(msg: Msg) -> Received:
