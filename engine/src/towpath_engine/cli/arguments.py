@@ -5,6 +5,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
+from towpath_engine.cli.security_arguments import add_permissions_arguments, add_role_arguments
+
 _DESCRIPTION = "Towpath, a durable workflow engine on NATS JetStream and Postgres."
 _EPILOG = (
     "Exit status: 0 done, 1 bug, 2 wrong arguments, settings or file, 3 no answer, 4 not found, "
@@ -68,6 +70,15 @@ class Arguments(argparse.Namespace):
     status: str | None
     limit: int
     after_seq: int
+    # rights
+    queues: list[str]
+    account: bool
+    engine: bool
+    client: bool
+    operator: bool
+    inbox: str | None
+    role: str
+    apply: bool
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -134,6 +145,10 @@ def _add_processes(verbs: _Verbs) -> None:
     _add(verbs, "serve", "run an engine")
     _add(verbs, "migrate", "bring the database schema up to date")
     _add(verbs, "settings", "list the settings, their values and where those come from")
+    rights = "print the exact NATS rights of pools, engines, clients and operators"
+    add_permissions_arguments(_add(verbs, "nats-permissions", rights))
+    grants = "print or apply what a database role needs for `towpath serve`, and no more"
+    add_role_arguments(_add(verbs, "database-role", grants))
     worker = _add_client(verbs, "worker", "run a Python worker")
     worker.add_argument("target", metavar="MODULE:NAME", help="where the Worker is")
 

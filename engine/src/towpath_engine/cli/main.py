@@ -40,6 +40,14 @@ def _command(name: str) -> Callable[[Arguments], Exit]:
             from towpath_engine.cli import processes
 
             return processes.COMMANDS[name]
+        case "nats-permissions":
+            from towpath_engine.cli.permissions import nats_permissions
+
+            return nats_permissions
+        case "database-role":
+            from towpath_engine.cli.database_role import database_role
+
+            return database_role
         case "validate" | "deploy":
             from towpath_engine.cli import workflows
 
