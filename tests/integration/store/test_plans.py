@@ -25,7 +25,9 @@ from towpath_engine.store.statements import load_statement, statement_names
 from towpath_engine.store.transaction import PostgresTransaction, StoreCaps
 
 # One row; bounded by the engine; a few hundred rows, read whole on purpose.
-SMALL = {"dead_letter_total", "parked_signal", "queue", "workflow"}
+SMALL = {
+    "dead_letter_total", "engine", "parked_signal", "partition_lease", "queue", "workflow",
+}  # fmt: skip
 
 
 @pytest.fixture

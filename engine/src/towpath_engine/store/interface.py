@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
+from towpath_engine.store.leases import LeaseTable
 
 
 class KeyClaim(Struct, frozen=True, kw_only=True):
@@ -275,8 +276,8 @@ class StoreTransaction(Protocol):
         """Write the batch; returns the ids of the runs whose version matched (and were written).
 
         Runs that settle free their key here. Rows of a run that did not match are not written. A
-        new run does not match when its id exists or another run holds its key or request id; it
-        may take over a key that a run of the same batch frees.
+        new run does not match when its id exists or another run holds its request id or (unless it
+        is settled) its key; it may take over a key that a run of the same batch frees.
 
         StoreRejected also means: a gap in the transitions' seq, a version that does not grow, a
         change of a settled run or step, a signal consumed twice.
@@ -348,6 +349,9 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
 class Store(Protocol):
     """Storage as a whole. Reads outside `transaction()` see committed data only."""
+
+    @property
+    def leases(self) -> LeaseTable: ...  # noqa: D102 - see there
 
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         """Open a transaction; commits on a clean exit, rolls back on an exception."""

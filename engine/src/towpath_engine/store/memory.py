@@ -28,6 +28,7 @@ from towpath_engine.store.interface import (
     StreamEpoch,
     WorkflowVersion,
 )
+from towpath_engine.store.memory_leases import MemoryLeases
 from towpath_engine.store.memory_state import MemoryState
 from towpath_engine.store.memory_transaction import SIGNAL_ID_DAYS, MemoryTransaction
 from towpath_engine.store.transaction import StoreCaps
@@ -56,6 +57,8 @@ class MemoryStore:
         self._definitions = DefinitionCache(parse)
         self._state = MemoryState()
         self._turn = asyncio.Lock()
+        self.leases = MemoryLeases(clock)
+        """See Store."""
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[MemoryTransaction]:

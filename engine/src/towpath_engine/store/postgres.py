@@ -28,6 +28,7 @@ from towpath_engine.store.interface import (
 )
 from towpath_engine.store.migrate import check_schema
 from towpath_engine.store.pool import Pool, open_pool
+from towpath_engine.store.postgres_leases import PostgresLeases
 from towpath_engine.store.rows import (
     dispatch_from_row,
     letter_from_row,
@@ -89,6 +90,8 @@ class PostgresStore:
         self._limits = limits
         self._caps = caps
         self._runs = RunReader(DefinitionCache(parse), limits)
+        self.leases = PostgresLeases(self._connection)
+        """See Store."""
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[Connection]:
