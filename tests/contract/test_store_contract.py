@@ -91,7 +91,7 @@ async def test_only_open_and_asked_for_steps_are_loaded_in_order_of_path(store: 
         completed(a_step("a")),
         completed(a_step("b")),
         a_step("z"),
-        a_step("c", status=StepStatus.READY, token=None),
+        a_step("c", status=StepStatus.READY, token=None, held_by="window"),
         a_step("d", status=StepStatus.PENDING, token=None),
     ]
     await save(store, a_start(a_run(), *steps))

@@ -224,7 +224,7 @@ async def test_open_dispatches_come_in_pages_without_those_a_worker_has(store: S
             a_step("b", status=StepStatus.RUNNING),
             a_step("c", status=StepStatus.RUNNING, worker_id="w"),
             a_step("d", dispatched_at=later(60)),
-            a_step("e", status=StepStatus.READY, token=None),
+            a_step("e", status=StepStatus.READY, token=None, held_by="window"),
             completed(a_step("f")),
         ]
         await started(store, run, *steps,

@@ -79,6 +79,8 @@ class Step(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     iteration: int = 0
     release_count: int = 0
+    revival_count: int = 0
+    """How often an operator had the settled step go on within this run."""
     token: str | None = None
     dispatch_no: int = 0
     queue: str | None = None
@@ -93,6 +95,8 @@ class Step(Struct, frozen=True, kw_only=True):
     progress: bytes | None = None
     worker_id: str | None = None
     waiting_for: WaitReason | None = None
+    held_by: str | None = None
+    """While the step is `ready`: what holds its dispatch back (core.admission)."""
     signal: str | None = None
     wake_at: datetime | None = None
     ready_at: datetime | None = None
@@ -150,6 +154,12 @@ class Run(Struct, frozen=True, kw_only=True):
     parent_run_id: str | None = None
     cancelled_by: str | None = None
     cancel_reason: str | None = None
+    paused_at: datetime | None = None
+    """Since when an operator's pause holds the run; None: it is not paused."""
+    paused_by: str | None = None
+    pause_reason: str | None = None
+    revival_count: int = 0
+    """How often an operator had the settled run go on (retry, redrive)."""
     created_at: datetime
     start_at: datetime | None = None
     """When a delayed run begins; None once it has begun."""
@@ -200,3 +210,6 @@ class Transition(Struct, frozen=True, kw_only=True):
     cause: Cause
     data: dict[str, Any] | None = None
     """Small facts for a reader (error type, chosen name, wake_at); JSON-able, never payloads."""
+    payload: bytes | None = None
+    """JSON text of the values of the event that no other row keeps: what a replay of the history
+    needs beside the rows of the run, its steps and its signals."""

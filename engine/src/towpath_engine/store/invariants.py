@@ -28,6 +28,11 @@ def check_run(run: Run) -> None:
         run.status is not RunStatus.PENDING or run.started_at is None,
     )
     _require("run_output_only_completed", run.output is None or run.status is RunStatus.COMPLETED)
+    _require(
+        "run_pause_has_an_instant",
+        run.paused_at is not None or (run.paused_by is None and run.pause_reason is None),
+    )
+    _require("run_revival_count_not_negative", run.revival_count >= 0)
     _require("run_priority_known", 0 <= run.priority <= 3)
     _require("run_counters_not_negative", min(run.version, run.seq, run.signal_count) >= 0)
 
@@ -55,6 +60,10 @@ def check_step(step: Step) -> None:
         "step_wait_has_an_instant",
         step.waiting_for in {None, WaitReason.SIGNAL} or step.wake_at is not None,
     )
+    _require(
+        "step_held_by_with_status", (step.held_by is not None) == (step.status is StepStatus.READY)
+    )
+    _require("step_revival_count_not_negative", step.revival_count >= 0)
     counters = (step.attempt, step.iteration, step.release_count, step.dispatch_no)
     _require("step_counters_not_negative", step.visit >= 1 and min(counters) >= 0)
 

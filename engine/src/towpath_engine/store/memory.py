@@ -205,7 +205,11 @@ class MemoryStore:
             1
             for run in self._live()
             if run.id not in timed
-            and not any(row.token or row.signal for row in state.open_of(run.id).values())
+            and run.paused_at is None
+            and not any(
+                row.token or row.signal or row.status == StepStatus.READY
+                for row in state.open_of(run.id).values()
+            )
         )
 
     def _live(self) -> Iterable[Run]:

@@ -177,8 +177,8 @@ class MemoryTransaction:
         fresh = [item for item in ordered if item.expected_version is None]
         written = [item for item in known if self._update_run(item)]
         self._free_keys(written)
+        self._free_keys(fresh)
         new = self._insert_runs(fresh)
-        self._free_keys(new)
         written += new
         for item in written:
             self._save_steps(item)
@@ -211,7 +211,7 @@ class MemoryTransaction:
         stored = self._state.runs.get(item.run.id)
         if stored is None or stored.version != item.expected_version:
             return False
-        if stored.status in SETTLED_RUN:
+        if stored.status in SETTLED_RUN and item.run.revival_count <= stored.revival_count:
             message = "run is settled and can't change"
             raise StoreRejected(message, constraint="run_settled_is_settled")
         check_run(item.run)
@@ -256,7 +256,7 @@ class MemoryTransaction:
             if stored is None and item.before is not None and step.path in item.before.steps:
                 message = "a step that the caller had loaded does not exist"
                 raise StoreRejected(message, constraint="step_exists")
-            if stored is not None and stored.status in SETTLED_STEP and step.visit <= stored.visit:
+            if stored is not None and stored.status in SETTLED_STEP and _is_same_life(step, stored):
                 message = "step is settled and can't change"
                 raise StoreRejected(message, constraint="step_settled_is_settled")
             steps[step.path] = step
@@ -414,11 +414,11 @@ class MemoryTransaction:
 
 
 def _names(state: MemoryState, run: Run) -> list[tuple[dict[Name, str], Name]]:
-    """The names that the run wants, each with the table of its kind."""
+    """The names that the run needs, each with the table of its kind."""
     names: list[tuple[dict[Name, str], Name]] = []
     if run.request_id is not None:
         names.append((state.requests, (run.workflow, run.request_id)))
-    if run.key is not None:
+    if run.key is not None and run.status not in SETTLED_RUN:
         names.append((state.keys, (run.workflow, run.key)))
     return names
 
@@ -430,3 +430,8 @@ def _replaces(fresh: Timer, stored: Timer) -> bool:
         or (stored.due_at <= fresh.last_at and fresh.due_at != stored.due_at)
         or fresh.preemptible != stored.preemptible
     )
+
+
+def _is_same_life(step: Step, stored: Step) -> bool:
+    """Whether a settled step would change without a new visit and without an operator's will."""
+    return step.visit <= stored.visit and step.revival_count <= stored.revival_count

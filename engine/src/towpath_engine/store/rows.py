@@ -30,8 +30,11 @@ _NOT_COLUMNS: Final = frozenset({"definition", "limits", "steps", "kept"})
 RUN_FIELDS: Final = tuple(f for f in Run.__struct_fields__ if f not in _NOT_COLUMNS)
 RUN_FIELDS_CHANGING: Final = (
     "status", "version", "seq", "metadata", "output", "error", "cancelled_by", "cancel_reason",
-    "start_at", "started_at", "settled_at", "deadline_at", "last_at", "cursor", "last_step",
-    "signal_count", "reached",
+    "paused_at", "paused_by", "pause_reason", "revival_count", "start_at", "started_at",
+    "settled_at", "deadline_at", "last_at", "cursor", "last_step", "signal_count", "reached",
+)  # fmt: skip
+TRANSITION_FIELDS: Final = (
+    "seq", "at", "what", "step", "attempt", "iteration", "visit", "token", "payload",
 )  # fmt: skip
 STEP_FIELDS: Final = Step.__struct_fields__
 STEP_FIELDS_CHANGING: Final = tuple(f for f in STEP_FIELDS if f != "kind")
@@ -155,8 +158,7 @@ def step_from_row(row: RowLike) -> Step:
 def transition_columns(rows: Sequence[tuple[str, Transition]]) -> Columns:
     """Arrays for unnest of (run id, transition) pairs."""
     items = [item for _, item in rows]
-    columns = _columns(items, ("seq", "at", "what", "step", "attempt", "iteration", "visit"))
-    columns["token"] = [item.token for item in items]
+    columns = _columns(items, TRANSITION_FIELDS)
     columns["run_id"] = [run_id for run_id, _ in rows]
     columns["status_before"] = [item.before for item in items]
     columns["status_after"] = [item.after for item in items]

@@ -20,6 +20,10 @@ WITH changed_run AS (
     error = changed.error,
     cancelled_by = changed.cancelled_by,
     cancel_reason = changed.cancel_reason,
+    paused_at = changed.paused_at,
+    paused_by = changed.paused_by,
+    pause_reason = changed.pause_reason,
+    revival_count = changed.revival_count,
     start_at = changed.start_at,
     started_at = changed.started_at,
     settled_at = changed.settled_at,
@@ -33,15 +37,17 @@ WITH changed_run AS (
     SELECT * FROM unnest(
       @run_id::uuid[], @run_expected::bigint[], @run_status::text[], @run_version::bigint[],
       @run_seq::bigint[], @run_metadata::bytea[], @run_output::bytea[], @run_error::bytea[],
-      @run_cancelled_by::text[], @run_cancel_reason::text[], @run_start_at::timestamptz[],
+      @run_cancelled_by::text[], @run_cancel_reason::text[],
+      @run_paused_at::timestamptz[], @run_paused_by::text[], @run_pause_reason::text[],
+      @run_revival_count::integer[], @run_start_at::timestamptz[],
       @run_started_at::timestamptz[], @run_settled_at::timestamptz[],
       @run_deadline_at::timestamptz[], @run_last_at::timestamptz[], @run_cursor::text[],
       @run_last_step::text[], @run_signal_count::integer[], @run_reached::bytea[],
       @run_keep_metadata::boolean[]
   ) AS t (
     id, expected, status, version, seq, metadata, output, error, cancelled_by, cancel_reason,
-    start_at, started_at, settled_at, deadline_at, last_at, cursor, last_step, signal_count,
-    reached, keep_metadata)
+    paused_at, paused_by, pause_reason, revival_count, start_at, started_at, settled_at,
+    deadline_at, last_at, cursor, last_step, signal_count, reached, keep_metadata)
     ORDER BY id
   ) AS changed
   WHERE run.id = changed.id AND run.version = changed.expected
@@ -53,6 +59,7 @@ WITH changed_run AS (
     attempt = changed.attempt,
     iteration = changed.iteration,
     release_count = changed.release_count,
+    revival_count = changed.revival_count,
     token = changed.token,
     dispatch_no = changed.dispatch_no,
     queue = changed.queue,
@@ -67,6 +74,7 @@ WITH changed_run AS (
     progress = CASE WHEN changed.keep_progress THEN step.progress ELSE changed.progress END,
     worker_id = changed.worker_id,
     waiting_for = changed.waiting_for,
+    held_by = changed.held_by,
     signal = changed.signal,
     wake_at = changed.wake_at,
     ready_at = changed.ready_at,
@@ -80,10 +88,12 @@ WITH changed_run AS (
   FROM unnest(
     @step_run_id::uuid[], @step_path::text[], @step_status::text[], @step_visit::integer[],
     @step_attempt::integer[], @step_iteration::integer[], @step_release_count::integer[],
+    @step_revival_count::integer[],
     @step_token::text[], @step_dispatch_no::integer[], @step_queue::text[], @step_task::text[],
     @step_input::bytea[], @step_output::bytea[], @step_last_output::bytea[], @step_error::bytea[],
     @step_last_error::bytea[], @step_progress::bytea[], @step_worker_id::text[],
-    @step_waiting_for::text[], @step_signal::text[], @step_wake_at::timestamptz[],
+    @step_waiting_for::text[], @step_held_by::text[], @step_signal::text[],
+    @step_wake_at::timestamptz[],
     @step_ready_at::timestamptz[], @step_dispatched_at::timestamptz[],
     @step_started_at::timestamptz[], @step_settled_at::timestamptz[],
     @step_dispatch_deadline_at::timestamptz[], @step_attempt_deadline_at::timestamptz[],
@@ -91,8 +101,10 @@ WITH changed_run AS (
     @step_keep_input::boolean[], @step_keep_output::boolean[], @step_keep_last_output::boolean[],
     @step_keep_progress::boolean[]
   ) AS changed (
-    run_id, path, status, visit, attempt, iteration, release_count, token, dispatch_no, queue,
-    task, input, output, last_output, error, last_error, progress, worker_id, waiting_for, signal,
+    run_id, path, status, visit, attempt, iteration, release_count, revival_count, token,
+    dispatch_no, queue,
+    task, input, output, last_output, error, last_error, progress, worker_id, waiting_for, held_by,
+    signal,
     wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, keep_input, keep_output,
     keep_last_output, keep_progress)
@@ -100,30 +112,35 @@ WITH changed_run AS (
   RETURNING 1
 ), new_step AS (
   INSERT INTO step (
-    run_id, path, kind, status, visit, attempt, iteration, release_count, token, dispatch_no,
+    run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, token,
+    dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
-    signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
+    held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at)
   SELECT
-    run_id, path, kind, status, visit, attempt, iteration, release_count, token, dispatch_no,
+    run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, token,
+    dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
-    signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
+    held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at
   FROM unnest(
     @new_run_id::uuid[], @new_path::text[], @new_kind::text[], @new_status::text[],
     @new_visit::integer[], @new_attempt::integer[], @new_iteration::integer[],
-    @new_release_count::integer[], @new_token::text[], @new_dispatch_no::integer[],
+    @new_release_count::integer[], @new_revival_count::integer[], @new_token::text[],
+    @new_dispatch_no::integer[],
     @new_queue::text[], @new_task::text[], @new_input::bytea[], @new_output::bytea[],
     @new_last_output::bytea[], @new_error::bytea[], @new_last_error::bytea[],
-    @new_progress::bytea[], @new_worker_id::text[], @new_waiting_for::text[], @new_signal::text[],
+    @new_progress::bytea[], @new_worker_id::text[], @new_waiting_for::text[], @new_held_by::text[],
+    @new_signal::text[],
     @new_wake_at::timestamptz[], @new_ready_at::timestamptz[], @new_dispatched_at::timestamptz[],
     @new_started_at::timestamptz[], @new_settled_at::timestamptz[],
     @new_dispatch_deadline_at::timestamptz[], @new_attempt_deadline_at::timestamptz[],
     @new_heartbeat_deadline_at::timestamptz[], @new_step_deadline_at::timestamptz[]
   ) AS fresh (
-    run_id, path, kind, status, visit, attempt, iteration, release_count, token, dispatch_no,
+    run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, token,
+    dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
-    signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
+    held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at)
   ORDER BY run_id, path
   ON CONFLICT (run_id, path) DO UPDATE SET
@@ -133,6 +150,7 @@ WITH changed_run AS (
     attempt = excluded.attempt,
     iteration = excluded.iteration,
     release_count = excluded.release_count,
+    revival_count = excluded.revival_count,
     token = excluded.token,
     dispatch_no = excluded.dispatch_no,
     queue = excluded.queue,
@@ -145,6 +163,7 @@ WITH changed_run AS (
     progress = excluded.progress,
     worker_id = excluded.worker_id,
     waiting_for = excluded.waiting_for,
+    held_by = excluded.held_by,
     signal = excluded.signal,
     wake_at = excluded.wake_at,
     ready_at = excluded.ready_at,
@@ -208,18 +227,19 @@ WITH changed_run AS (
 ), history AS (
   INSERT INTO transition (
     run_id, seq, at, what, step, status_before, status_after, attempt, iteration, visit, token,
-    cause, data)
+    cause, data, payload)
   SELECT
     run_id, seq, at, what, step, status_before, status_after, attempt, iteration, visit, token,
-    cause, data
+    cause, data, payload
   FROM unnest(
     @line_run_id::uuid[], @line_seq::bigint[], @line_at::timestamptz[], @line_what::text[],
     @line_step::text[], @line_status_before::text[], @line_status_after::text[],
     @line_attempt::integer[], @line_iteration::integer[], @line_visit::integer[],
-    @line_token::text[], @line_cause::text[], @line_data::text[]
+    @line_token::text[], @line_cause::text[], @line_data::text[],
+    @line_payload::bytea[]
   ) AS fresh (
     run_id, seq, at, what, step, status_before, status_after, attempt, iteration, visit, token,
-    cause, data)
+    cause, data, payload)
   ORDER BY run_id, seq
 ), dead AS (
   DELETE FROM outbox

@@ -1,7 +1,7 @@
 -- A page of a run's history.
 SELECT
   seq, at, what, step, status_before, status_after, attempt, iteration, visit, token, cause,
-  data
+  data, payload
 FROM transition
 WHERE run_id = @run_id::uuid AND seq > @after_seq::bigint
 ORDER BY seq
