@@ -1,5 +1,5 @@
 """Writes the files that are derived from code: JSON Schemas, AsyncAPI, the table
-of error codes, the state machines.
+of error codes, the state machines, the settings.
 
 `generate.py` writes them, `generate.py --check` names the stale ones and exits with 1. A generator
 is a function that returns relative path → content; the list of them is GENERATORS.
@@ -75,6 +75,12 @@ def state_machines() -> Mapping[str, str]:
     return {"docs/state-machines.md": str(vars(module)["state_machines_markdown"]())}
 
 
+def settings_page() -> Mapping[str, str]:
+    """The reference of the engine's settings."""
+    module = _load("settings_page")
+    return {"docs/settings.md": str(vars(module)["settings_markdown"]())}
+
+
 def definition_schema() -> Mapping[str, str]:
     """The JSON Schema of a workflow definition, for editors."""
     text = json.dumps(DEFINITION_SCHEMA, indent=2, ensure_ascii=False)
@@ -99,6 +105,7 @@ GENERATORS: Final[tuple[Generator, ...]] = (
     error_codes,
     state_machines,
     definition_schema,
+    settings_page,
 )
 
 
