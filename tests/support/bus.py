@@ -6,17 +6,19 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.support.eventually import until, until_async
 from towpath_engine.bus.interface import Bus, Confirmation, InboundMessage, OutboundMessage
 from towpath_engine.bus.nats_bus import NatsBus
 from towpath_engine.bus.settings import MIB, BusSettings
+from towpath_engine.settings import Settings
+from towpath_engine.wiring import bus_settings as wired_settings
 
 
 def bus_settings(url: str, prefix: str, **changes: Any) -> BusSettings:
     """Settings for a test: small streams, short waits."""
     values: dict[str, Any] = {
-        "urls": (url,),
-        "prefix": prefix,
         "dispatch_bytes_max": 64 * MIB,
         "in_bytes_max": 64 * MIB,
         "events_bytes_max": 16 * MIB,
@@ -25,7 +27,7 @@ def bus_settings(url: str, prefix: str, **changes: Any) -> BusSettings:
         "request_timeout_s": 2.0,
         **changes,
     }
-    return BusSettings(**values)
+    return replace(wired_settings(Settings(nats_url=url, prefix=prefix)), **values)
 
 
 def run_id() -> str:

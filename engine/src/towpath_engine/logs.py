@@ -6,23 +6,42 @@ An event is a past-tense fact in snake_case (`step_dispatched`) with the glossar
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import TextIO
 
 import structlog
 from structlog.typing import Processor
 
+from towpath_engine.secrets import mask_secrets
 from towpath_engine.settings import LogFormat, LogLevel
 
 # Libraries say at INFO what is our business only when it goes wrong.
 _QUIET_LIBRARIES = ("nats", "asyncpg", "asyncio")
 
 
+class _Formatter(logging.Formatter):
+    """Masks the secrets of a line when it is complete: keys, messages, tracebacks and all."""
+
+    def __init__(self, inner: logging.Formatter, mask: Callable[[str], str]) -> None:
+        super().__init__()
+        self._inner = inner
+        self._mask = mask
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._mask(self._inner.format(record))
+
+
 def configure_logs(
-    *, level: LogLevel = "info", log_format: LogFormat = "json", stream: TextIO | None = None
+    *,
+    level: LogLevel = "info",
+    log_format: LogFormat = "json",
+    stream: TextIO | None = None,
+    mask: Callable[[str], str] = mask_secrets,
 ) -> None:
     """Send every log line of this process to `stream` (stderr), as JSON or readable text.
 
-    May be called again: the last call decides.
+    Each line passes through `mask`, which takes secrets out of it. May be called again: the last
+    call decides.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -44,15 +63,14 @@ def configure_logs(
     )
     out = stream or sys.stderr
     handler = logging.StreamHandler(out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(log_format, colors=out.isatty()),
-            ],
-        )
+    lines = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            *_renderers(log_format, colors=out.isatty()),
+        ],
     )
+    handler.setFormatter(_Formatter(lines, mask))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -74,4 +92,6 @@ def _renderers(log_format: LogFormat, *, colors: bool) -> list[Processor]:
                 structlog.processors.JSONRenderer(sort_keys=False, ensure_ascii=False),
             ]
         case "console":
-            return [structlog.dev.ConsoleRenderer(colors=colors)]
+            # Plain: the other way shows local variables, settings among them.
+            plain = structlog.dev.plain_traceback
+            return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]

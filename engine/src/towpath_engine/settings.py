@@ -12,9 +12,12 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
+
+from towpath_engine.secrets import MASK, mask_secrets, secrets_of_url
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -57,11 +60,16 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     # NATS
     nats_url: str = "nats://127.0.0.1:4222"
+    nats_user: str = ""
+    nats_password: str = ""
+    nats_token: str = ""
     nats_credentials_file: str = ""
     nats_nkey_seed_file: str = ""
     nats_tls_ca_file: str = ""
     nats_tls_cert_file: str = ""
     nats_tls_key_file: str = ""
+    nats_tls_hostname: str = ""
+    nats_tls_handshake_first: bool = False
     nats_inbox_prefix: Annotated[str, Meta(pattern=r"^(_INBOX|_R_)[A-Za-z0-9_-]*\Z")] = "_INBOX"
     prefix: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")] = "towpath"
     stream_replicas: Annotated[int, Meta(ge=1, le=5)] = 1
@@ -154,11 +162,16 @@ class Settings(Struct, frozen=True, kw_only=True):
 # (unit, description) by name. A test holds this to the fields above.
 DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "nats_url": ("URL", "NATS servers, comma-separated"),
+    "nats_user": ("", "user of the NATS servers, with nats_password; a URL may carry both"),
+    "nats_password": ("", "password of nats_user; a secret, never shown"),
+    "nats_token": ("", "token of the NATS servers; a secret, never shown"),
     "nats_credentials_file": ("path", "credentials file (JWT and nkey); empty: none"),
     "nats_nkey_seed_file": ("path", "file with the nkey seed; empty: none"),
-    "nats_tls_ca_file": ("path", "certificate authority for TLS; empty: the system's"),
+    "nats_tls_ca_file": ("path", "authority to trust instead of the system's; demands TLS"),
     "nats_tls_cert_file": ("path", "client certificate for TLS; empty: none"),
     "nats_tls_key_file": ("path", "key of the client certificate; empty: none"),
+    "nats_tls_hostname": ("", "name that the server's certificate must bear; empty: the URL's"),
+    "nats_tls_handshake_first": ("", "begin with TLS; the server must be configured so"),
     "nats_inbox_prefix": ("", "where replies to the engine arrive; begins with _INBOX or _R_"),
     "prefix": ("", "first token of every subject; its upper case names the streams"),
     "stream_replicas": ("servers", "replicas of every stream"),
@@ -236,6 +249,9 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
 
 # A pattern ends in \Z, since $ would let a trailing newline through; people know `$`.
 _END = r"\Z"
+_SECRETS = frozenset({"nats_password", "nats_token"})
+_HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(:[0-9]{0,5})?")
+_URLS = ("nats_url", "postgres_url")
 _FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}
 
 
@@ -282,7 +298,7 @@ def describe_settings(loaded: LoadedSettings) -> list[SettingInfo]:
         SettingInfo(
             name=name,
             variable=ENV_PREFIX + name.upper(),
-            value=_show(getattr(loaded.settings, name)),
+            value=_show_setting(name, getattr(loaded.settings, name)),
             default=_show(getattr(defaults, name)),
             unit=DOCUMENTATION[name][0],
             source=loaded.sources.get(name, "default"),
@@ -292,15 +308,12 @@ def describe_settings(loaded: LoadedSettings) -> list[SettingInfo]:
     ]
 
 
-def mask_secrets(text: str) -> str:
-    """The text with passwords and tokens of URLs in it replaced by `***`.
-
-    A password is what stands between `:` and the last `@` of an authority, a token is user
-    information without a colon in a NATS URL; `password=` and `sslpassword=` parameters too.
-    """
-    text = re.sub(r"(://[^/?#\s:@]*):[^/?#\s,]*@", r"\1:***@", text)
-    text = re.sub(r"((?:nats|tls|wss?)://)[^/?#\s:@,]+@", r"\1***@", text)
-    return re.sub(r"((?:ssl)?password=)[^&\s,]*", r"\1***", text, flags=re.IGNORECASE)
+def secrets_of(settings: Settings) -> list[str]:
+    """Every secret among the settings, decoded: what must never be written anywhere."""
+    urls = [*settings.nats_url.split(","), settings.postgres_url]
+    found = [secret for url in urls for secret in secrets_of_url(url)]
+    found += [getattr(settings, name) for name in sorted(_SECRETS)]
+    return [secret for secret in found if secret]
 
 
 def _read_file(path: Path) -> Mapping[str, object]:
@@ -335,7 +348,7 @@ def _convert(name: str, raw: object, shown: str) -> object:
     try:
         return msgspec.convert(raw, kind, strict=not from_text)
     except msgspec.ValidationError as error:
-        value = mask_secrets(repr(raw))
+        value = MASK if name in _SECRETS else mask_secrets(repr(raw))
         raise SettingsError(f"{shown}={value} can't be used: give {_expected(name)}") from error
 
 
@@ -367,11 +380,45 @@ def _check_together(settings: Settings) -> None:
             f"transactions_in_flight_max ({settings.transactions_in_flight_max}), "
             "or reads wait for writes"
         )
-    for name in ("nats_url", "postgres_url"):
-        if not getattr(settings, name).strip():
+    for name in _URLS:
+        _check_url(name, getattr(settings, name))
+    _check_identity(settings)
+
+
+def _check_url(name: str, value: str) -> None:
+    """Said here, without the value: libraries would show the part that they stumble over."""
+    if not value.strip():
+        raise SettingsError(f"{name} is empty: give a URL such as {_show(_FIELDS[name].default)}")
+    for url in value.split(",") if name == "nats_url" else [value]:
+        if url.strip() and not _is_url(url.strip()):
             raise SettingsError(
-                f"{name} is empty: give a URL such as {_show(_FIELDS[name].default)}"
+                f"{name} is no URL: begin with {_show(_FIELDS[name].default).partition('/')[0]}//, "
+                "give the port as a number, and write special characters of user and password "
+                "as %XX"
             )
+
+
+def _is_url(url: str) -> bool:
+    """Whether each host has a numeric port or none, and secrets stand where they are masked."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    return ("://" in url or "@" not in url) and all(_HOST.fullmatch(host) for host in hosts)
+
+
+def _check_identity(settings: Settings) -> None:
+    if bool(settings.nats_user) != bool(settings.nats_password):
+        raise SettingsError("nats_user and nats_password belong together: set both or neither")
+    ways = ("nats_user", "nats_token", "nats_credentials_file", "nats_nkey_seed_file")
+    given = [name for name in ways if getattr(settings, name)]
+    if len(given) > 1:
+        raise SettingsError(f"{' and '.join(given)} say who the engine is: set only one of them")
+
+
+def _show_setting(name: str, value: object) -> str:
+    return MASK if name in _SECRETS and value else _show(value)
 
 
 def _show(value: object) -> str:

@@ -1,5 +1,7 @@
 """Settings → the option structs of the parts, in one place."""
 
+from importlib.metadata import version
+
 from towpath_engine.bus.settings import BusSettings
 from towpath_engine.core.expressions.limits import (
     ExpressionLimits,
@@ -74,11 +76,16 @@ def bus_settings(settings: Settings) -> BusSettings:
     return BusSettings(
         urls=tuple(url.strip() for url in settings.nats_url.split(",") if url.strip()),
         prefix=settings.prefix,
+        user=settings.nats_user or None,
+        password=settings.nats_password or None,
+        token=settings.nats_token or None,
         credentials_file=settings.nats_credentials_file or None,
         nkey_seed_file=settings.nats_nkey_seed_file or None,
         tls_ca_file=settings.nats_tls_ca_file or None,
         tls_cert_file=settings.nats_tls_cert_file or None,
         tls_key_file=settings.nats_tls_key_file or None,
+        tls_hostname=settings.nats_tls_hostname or None,
+        tls_handshake_first=settings.nats_tls_handshake_first,
         inbox_prefix=settings.nats_inbox_prefix,
         replicas=settings.stream_replicas,
         dispatch_bytes_max=settings.stream_dispatch_bytes_max,
@@ -93,4 +100,5 @@ def bus_settings(settings: Settings) -> BusSettings:
         publish_window=settings.publish_window_count_max,
         publish_queue_max=settings.publish_queue_count_max,
         publish_timeout_s=settings.publish_timeout_seconds,
+        service_version=version("towpath-engine"),
     )

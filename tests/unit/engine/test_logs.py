@@ -8,6 +8,8 @@ import pytest
 import structlog
 
 from towpath_engine.logs import configure_logs
+from towpath_engine.secrets import masker
+from towpath_engine.settings import LogFormat
 
 
 @pytest.fixture(autouse=True)
@@ -77,3 +79,17 @@ def test_the_console_format_is_text() -> None:
     structlog.get_logger("x").info("step_dispatched", run_id="r")
     assert "step_dispatched" in out.getvalue()
     assert "run_id=r" in out.getvalue()
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_no_line_holds_a_secret_not_even_a_traceback(log_format: LogFormat) -> None:
+    out = io.StringIO()
+    configure_logs(log_format=log_format, stream=out, mask=masker(["s3cr3t-one"]))
+    password = "s3cr3t-one"
+    try:
+        raise ValueError(f"bad login {password}")  # noqa: TRY301 - any error will do
+    except ValueError:
+        structlog.get_logger("x").exception("tick_failed", url="nats://me:s3cr3t-two@a:4222")
+    logging.getLogger("asyncpg").error("no login as %s", {"password": password})
+    assert out.getvalue().count("***") >= 3
+    assert "s3cr3t" not in out.getvalue()

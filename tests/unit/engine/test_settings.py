@@ -1,16 +1,19 @@
+import json
 import string
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
 
+from towpath_engine.secrets import mask_secrets, masker
 from towpath_engine.settings import (
     DOCUMENTATION,
     Settings,
     SettingsError,
     describe_settings,
     load_settings,
-    mask_secrets,
+    secrets_of,
 )
 
 
@@ -156,6 +159,74 @@ def test_no_secret_is_ever_shown() -> None:
     assert "s3cr3t" not in shown
     assert "postgresql://me:***@db/x?sslpassword=***" in shown
     assert "nats://me:***@a:4222, tls://***@b:4222,nats://c" in shown
+
+
+@pytest.mark.parametrize("name", ["nats_password", "nats_token"])
+def test_a_secret_setting_is_masked_wherever_it_comes_from(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "towpath.toml"
+    user = 'nats_user = "me"\n' if name == "nats_password" else ""
+    file.write_text(f'{user}{name} = "s3cr3t"\n')
+    shown = {entry.name: entry.value for entry in describe_settings(load_settings({}, str(file)))}
+    assert shown[name] == "***"
+    assert {
+        entry.value for entry in describe_settings(load_settings({})) if entry.name == name
+    } == {""}
+    file.write_text(f"{name} = 777777777\n")
+    assert "777777777" not in refusal({}, str(file))
+
+
+@pytest.mark.parametrize(
+    ("environ", "part"),
+    [
+        ({"TOWPATH_NATS_USER": "me"}, "set both or neither"),
+        ({"TOWPATH_NATS_PASSWORD": "s3cr3t"}, "set both or neither"),
+        (
+            {"TOWPATH_NATS_TOKEN": "s3cr3t", "TOWPATH_NATS_CREDENTIALS_FILE": "x.creds"},
+            "nats_token and nats_credentials_file say who the engine is: set only one",
+        ),
+        ({"TOWPATH_NATS_URL": "nats://me:s3/cr3t@a:4222"}, "nats_url is no URL"),
+        ({"TOWPATH_NATS_URL": "me:s3cr3t@a:4222"}, "begin with nats://"),
+        ({"TOWPATH_POSTGRES_URL": "postgresql://me:s3#cr3t@db/x"}, "special characters of user"),
+        ({"TOWPATH_POSTGRES_URL": "postgresql://me:s3cr3t@db:port/x"}, "the port as a number"),
+    ],
+)
+def test_a_way_to_log_in_that_can_not_work_is_refused_without_its_secret(
+    environ: dict[str, str], part: str
+) -> None:
+    message = refusal(environ)
+    assert part in message
+    assert "cr3t" not in message
+
+
+def test_urls_with_several_hosts_and_addresses_are_taken() -> None:
+    load_settings(
+        {
+            "TOWPATH_POSTGRES_URL": "postgresql://me:p%2Fw@a:5432,[::1]:5433,c/db?sslmode=require",
+            "TOWPATH_NATS_URL": "nats://a, tls://[::1]:4222,wss://c",
+        }
+    )
+    load_settings({"TOWPATH_POSTGRES_URL": "postgresql:///db?host=/run/postgresql"})
+
+
+def test_the_secrets_of_an_engine_are_known_by_value() -> None:
+    settings = load_settings(
+        {
+            "TOWPATH_NATS_URL": "nats://me:pass%2Fword@a,tls://tok-tok@b",
+            "TOWPATH_POSTGRES_URL": "postgresql://me:pgpgpg@db/x?sslpassword=keykey",
+            "TOWPATH_NATS_TOKEN": "tntntn",
+        }
+    ).settings
+    assert set(secrets_of(settings)) == {"pass/word", "tok-tok", "pgpgpg", "keykey", "tntntn"}
+
+
+def test_a_secret_is_masked_however_it_is_spelt() -> None:
+    secret = 'pä"ss/w\\rd'
+    mask = masker([secret, "pg"])
+    for spelt in (secret, json.dumps(secret), quote(secret, safe=""), repr(secret)):
+        masked = mask(f"login with {spelt} as pg failed")
+        assert "***" in masked
+        assert "ss" not in masked
+        assert "as pg failed" in masked, "what is too short to be told from words stays"
 
 
 def test_a_url_without_secrets_is_shown_as_it_is() -> None:

@@ -8,16 +8,15 @@ only then shows it to the others. nats-py's loose types end in this module.
 
 import asyncio
 import random
-import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import nats.errors
 import structlog
-from nats.aio.client import Client
+from nats.aio.client import Client, RawCredentials
 
+from towpath_engine.bus.credentials import read_credentials, read_nkey_seed, tls_context
 from towpath_engine.bus.errors import (
     BusRefused,
     BusUnavailable,
@@ -57,6 +56,25 @@ class Subscription(Protocol):
 
 OnMessage = Callable[[Message], Awaitable[None]]
 """A coroutine function; it runs one message at a time per subscription, and never raises."""
+
+
+class _CarefulClient(Client):
+    """Shows no password to a server in the clear when TLS was demanded.
+
+    The client's own way is to log in without TLS at a server that announces none, and so does
+    whoever sits in front of it.
+    """
+
+    def __init__(self, *, demands_tls: bool) -> None:
+        super().__init__()
+        self._demands_tls = demands_tls
+
+    def _connect_command(self) -> bytes:
+        encrypted = self._server_info.get("tls_required") or self.options["tls_handshake_first"]
+        websocket = self._current_server is not None and self._current_server.uri.scheme == "wss"
+        if self._demands_tls and not encrypted and not websocket:
+            raise nats.errors.Error("the server speaks no TLS, which was demanded")
+        return super()._connect_command()
 
 
 class Backoff:
@@ -239,28 +257,9 @@ def redacted(urls: tuple[str, ...]) -> str:
     return ", ".join(urlsplit(url).netloc.rpartition("@")[2] or url for url in urls)
 
 
-def tls_context(settings: BusSettings) -> ssl.SSLContext | None:
-    """None when no TLS option is set (then `tls://` uses the system's authorities).
-
-    Raises BusRefused when a file can't be read.
-    """
-    files = (settings.tls_ca_file, settings.tls_cert_file, settings.tls_key_file)
-    if not any(files):
-        return None
-    try:
-        context = ssl.create_default_context(cafile=settings.tls_ca_file)
-        if settings.tls_cert_file:
-            context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file)
-    except (OSError, ssl.SSLError) as error:
-        raise BusRefused(f"The TLS files for NATS can't be used: {error}.") from error
-    return context
-
-
 def client_options(settings: BusSettings) -> dict[str, Any]:
-    """The client's options that do not depend on the attempt. Raises BusRefused."""
-    for file in (settings.credentials_file, settings.nkey_seed_file):
-        if file and not Path(file).is_file():
-            raise BusRefused(f"The NATS credentials file {file} does not exist.")
+    """The client's options, read anew each time, files included. Raises BusRefused."""
+    credentials = read_credentials(settings.credentials_file)
     return {
         "servers": list(settings.urls),
         "name": settings.name,
@@ -276,8 +275,8 @@ def client_options(settings: BusSettings) -> dict[str, Any]:
         "user": settings.user,
         "password": settings.password,
         "token": settings.token,
-        "user_credentials": settings.credentials_file,
-        "nkeys_seed": settings.nkey_seed_file,
+        "user_credentials": None if credentials is None else RawCredentials(credentials),
+        "nkeys_seed_str": read_nkey_seed(settings.nkey_seed_file),
         "tls": tls_context(settings),
         "tls_hostname": settings.tls_hostname,
         "tls_handshake_first": settings.tls_handshake_first,
@@ -287,7 +286,7 @@ def client_options(settings: BusSettings) -> dict[str, Any]:
 async def open_link(settings: BusSettings) -> Link:
     """Connect once. Raises BusUnavailable, or BusRefused for options that can never work."""
     closed = asyncio.Event()
-    client = Client()
+    client = _CarefulClient(demands_tls=settings.demands_tls)
     reasons: list[str] = []
 
     async def on_error(error: Exception) -> None:
@@ -304,8 +303,6 @@ async def open_link(settings: BusSettings) -> Link:
     try:
         async with asyncio.timeout(settings.connect_timeout_s * 2 * len(settings.urls) + 1):
             await client.connect(**options, error_cb=on_error, closed_cb=on_closed)
-    except ModuleNotFoundError as error:
-        raise BusRefused(f"NATS credentials need the package {error.name}.") from error
     except (nats.errors.Error, OSError, TimeoutError) as error:
         await link.close()
         reason = reasons[0] if reasons else (str(error) or type(error).__name__)

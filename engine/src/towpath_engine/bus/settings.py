@@ -8,11 +8,15 @@ MIB = 1024 * 1024
 
 
 class BusSettings(Struct, frozen=True, kw_only=True):
-    """Settings of the bus. Sizes are bytes, times seconds, unless the name says otherwise."""
+    """Settings of the bus. Sizes are bytes, times seconds, unless the name says otherwise.
 
-    urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    What the engine's settings decide has no default here: theirs is the only one. What has one is
+    no setting: it follows from the design, or was measured, and nobody needs to change it.
+    """
+
+    urls: tuple[str, ...]
     """Every server of a cluster: addresses that servers announce are not kept."""
-    prefix: str = "towpath"
+    prefix: str
     name: str = "towpath-engine"
     """Shown by the server's monitoring as the connection's name."""
 
@@ -21,16 +25,16 @@ class BusSettings(Struct, frozen=True, kw_only=True):
     password: str | None = None
     token: str | None = None
     credentials_file: str | None = None
-    """A `.creds` file (JWT and seed); needs the package `nkeys`."""
+    """A `.creds` file (JWT and seed); needs the package `nkeys`. Read for each connection."""
     nkey_seed_file: str | None = None
-    """A file with an nkey seed; needs the package `nkeys`."""
+    """A file with an nkey seed; needs the package `nkeys`. Read for each connection."""
     tls_ca_file: str | None = None
-    """Trust these authorities instead of the system's; TLS itself is asked for by `tls://`."""
+    """Trust these authorities instead of the system's."""
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
     tls_hostname: str | None = None
     tls_handshake_first: bool = False
-    inbox_prefix: str = "_INBOX"
+    inbox_prefix: str
     """Permissions of the engine's user may pin its inboxes to a prefix of their own."""
 
     # Connection. A silent server is noticed after about ping_interval * (pings_max + 1).
@@ -46,26 +50,26 @@ class BusSettings(Struct, frozen=True, kw_only=True):
 
     # Streams. `discard: new`: a full stream refuses, and the outbox waits. The server reserves
     # these sizes when the streams are created, so their sum must fit into its max_file_store.
-    replicas: int = 1
-    dispatch_bytes_max: int = 1024 * MIB
-    in_bytes_max: int = 1024 * MIB
-    events_bytes_max: int = 512 * MIB
-    advisories_bytes_max: int = 32 * MIB
-    events_age_max_s: float = 7 * 86_400.0
+    replicas: int
+    dispatch_bytes_max: int
+    in_bytes_max: int
+    events_bytes_max: int
+    advisories_bytes_max: int
+    events_age_max_s: float
     advisories_age_max_s: float = 86_400.0
     message_bytes_max: int = 1 * MIB
     """`max_msg_size` of the streams."""
-    payload_bytes_needed: int = (768 + 16) * 1024
+    payload_bytes_needed: int
     """The server's `max_payload` must be at least this: the largest dispatch and its headers."""
     dispatch_duplicate_window_s: float = 60.0
     in_duplicate_window_s: float = 0.1
     """The smallest the server takes: deduplication of reports and signals is the engine's."""
 
     # Consumers.
-    queues_max: int = 256
-    ack_wait_s: float = 30.0
+    queues_max: int
+    ack_wait_s: float
     dispatch_deliveries_max: int = 5
-    ack_pending_max: int = 10_000
+    ack_pending_max: int
     waiting_max: int = 4096
     pull_batch_max: int = 256
     pull_expires_max_s: float = 60.0
@@ -81,15 +85,22 @@ class BusSettings(Struct, frozen=True, kw_only=True):
     """How often streams and consumers are looked at without a reason."""
 
     # Publishing.
-    publish_window: int = 512
-    publish_queue_max: int = 20_000
+    publish_window: int
+    publish_queue_max: int
     publish_queue_bytes_max: int = 64 * MIB
-    publish_timeout_s: float = 5.0
+    publish_timeout_s: float
     """From handing over to confirmation; later the message counts as not stored."""
     core_queue_max: int = 10_000
 
     # API.
-    service_version: str = "0.1.0"
+    service_version: str
     service_metadata: Mapping[str, str] = {}
     drain_timeout_s: float = 5.0
     """How long `close` waits for API handlers that still run."""
+
+    @property
+    def demands_tls(self) -> bool:
+        """True when nothing may be said to a server that speaks no TLS: `tls://` or a TLS field."""
+        fields = (self.tls_ca_file, self.tls_cert_file, self.tls_hostname)
+        schemes = any(url.startswith(("tls://", "wss://")) for url in self.urls)
+        return schemes or self.tls_handshake_first or any(fields)

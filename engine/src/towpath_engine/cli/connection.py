@@ -11,7 +11,8 @@ import msgspec
 from towpath_engine.cli.arguments import Arguments
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
-from towpath_engine.settings import Settings, load_settings, mask_secrets
+from towpath_engine.secrets import mask_secrets
+from towpath_engine.settings import Settings, load_settings
 from towpath_protocol.errors import ProtocolError
 from towpath_worker import (
     ApiError,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from towpath_engine.cli.exits import Exit
-from towpath_engine.settings import mask_secrets
+from towpath_engine.secrets import mask_secrets
 
 
 class CommandError(Exception):

@@ -14,7 +14,8 @@ from towpath_engine.cli.arguments import Arguments
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
 from towpath_engine.cli.output import print_json, print_line, print_table
-from towpath_engine.settings import describe_settings, load_settings
+from towpath_engine.secrets import masker
+from towpath_engine.settings import describe_settings, load_settings, secrets_of
 
 
 def dev(arguments: Arguments) -> Exit:
@@ -47,7 +48,11 @@ def serve(arguments: Arguments) -> Exit:
     from towpath_engine.logs import configure_logs
 
     settings = load_settings(os.environ, arguments.config).settings
-    configure_logs(level=settings.log_level, log_format=settings.log_format)
+    configure_logs(
+        level=settings.log_level,
+        log_format=settings.log_format,
+        mask=masker(secrets_of(settings)),
+    )
     status = uvloop.run(app.serve(settings))
     return {app.EXIT_REFUSED: Exit.REFUSED, app.EXIT_UNAVAILABLE: Exit.UNREACHABLE}.get(
         status, Exit.OK

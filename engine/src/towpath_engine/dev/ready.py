@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from towpath_engine.settings import Settings, mask_secrets
+from towpath_engine.secrets import mask_secrets
+from towpath_engine.settings import Settings
 
 
 class ReadyLine(Struct, frozen=True, kw_only=True):
