@@ -55,7 +55,7 @@ async def start() -> None:
         handle = await client.start("order", Reserve("A"), key="k", priority="high")
         assert_type(handle, RunHandle)
         assert_type(await handle.result(timeout=60), Json)
-        assert_type(await handle.result(output_type=Reserved), Reserved)
+        assert_type(await handle.result(type=Reserved), Reserved)
         await client.deploy(
             workflow(
                 "order",

@@ -40,7 +40,7 @@ async def start() -> None:
     await client.start("order", {}, "key")  # error: reportCallIssue
     await client.signal("order", key="k")  # error: reportCallIssue
     handle = await client.start("order")
-    number: int = await handle.result(output_type=str)  # error: reportAssignmentType
+    number: int = await handle.result(type=str)  # error: reportAssignmentType
     workflow("order")  # error: reportCallIssue
     task("a", "b")  # error: reportCallIssue
     task("a", task="b", wehn="true")  # error: reportCallIssue

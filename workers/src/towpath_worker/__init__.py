@@ -1,14 +1,27 @@
 """The Python worker SDK and client of Towpath."""
 
 from towpath_protocol.priorities import Priority
-from towpath_worker.calls import ApiError
+from towpath_protocol.requests import OnConflict
+from towpath_worker.api_errors import (
+    ApiError,
+    ConflictError,
+    DefinitionRefusedError,
+    EngineError,
+    Fault,
+    InvalidRequestError,
+    NotFoundError,
+    OutcomeUnknownError,
+    OverloadedError,
+)
 from towpath_worker.client import Client
 from towpath_worker.context import Cancelled, Context, LastError
 from towpath_worker.credentials import ConnectionOptionsError
+from towpath_worker.following import Event, LogLine
 from towpath_worker.options import ConnectionOptions, WorkerOptions
 from towpath_worker.outcomes import Again, RetryAfter, TerminalError
 from towpath_worker.runs import RunFailed, RunHandle, StartManyError
 from towpath_worker.starts import StartItem
+from towpath_worker.sync_client import SyncClient, SyncRunHandle
 from towpath_worker.transport import NoAnswerError, NotConnectedError, TransportError
 from towpath_worker.values import InvalidValueError, Json
 from towpath_worker.worker import Worker, run_workers
@@ -18,20 +31,33 @@ __all__ = [
     "ApiError",
     "Cancelled",
     "Client",
+    "ConflictError",
     "ConnectionOptions",
     "ConnectionOptionsError",
     "Context",
+    "DefinitionRefusedError",
+    "EngineError",
+    "Event",
+    "Fault",
+    "InvalidRequestError",
     "InvalidValueError",
     "Json",
     "LastError",
+    "LogLine",
     "NoAnswerError",
     "NotConnectedError",
+    "NotFoundError",
+    "OnConflict",
+    "OutcomeUnknownError",
+    "OverloadedError",
     "Priority",
     "RetryAfter",
     "RunFailed",
     "RunHandle",
     "StartItem",
     "StartManyError",
+    "SyncClient",
+    "SyncRunHandle",
     "TerminalError",
     "TransportError",
     "Worker",

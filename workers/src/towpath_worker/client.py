@@ -1,42 +1,47 @@
-"""The client: start, signal, cancel and read runs, and deploy workflows, from any program.
+"""The client: start, signal, cancel, read and operate runs, and deploy workflows.
 
 `async with Client() as client:` connects; every method raises ApiError when the engine refuses,
 NoAnswerError or NotConnectedError (both TransportError) when nobody answers within the client's
 timeout, and InvalidValueError for a value that is no JSON or over its limit. Requests are repeated
-under one id until they are answered, so nothing happens twice.
+under one id until they are answered, so nothing happens twice. `towpath_worker.SyncClient` is the
+same for programs without an event loop.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from towpath_protocol import replies, requests
 from towpath_protocol.limits import WireLimits
 from towpath_protocol.priorities import Priority
-from towpath_protocol.requests import OnConflict, StartRun
-from towpath_worker.calls import ANSWER_SECONDS, ApiCaller
+from towpath_protocol.requests import OnConflict
+from towpath_protocol.times import format_instant
+from towpath_worker.calls import ApiCaller
+from towpath_worker.operator_calls import OperatorCalls
 from towpath_worker.options import ConnectionOptions, connection_options
-from towpath_worker.runs import RunHandle, RunReader, StartManyError
-from towpath_worker.starts import StartItem, batches, start_of
+from towpath_worker.run_reader import RunReader
+from towpath_worker.runs import RunHandle
+from towpath_worker.start_many import start_all, starts_of
+from towpath_worker.starts import StartItem, start_of
 from towpath_worker.transport import Connection
 from towpath_worker.values import Json, to_json
 
-T = TypeVar("T", bound=Struct)
-
 LIMITS: Final = WireLimits()
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
+PAGE: Final = 100
 
 
-class Client:
+class Client(OperatorCalls):
     """A connection to an installation, for programs that are no workers.
 
-    `nats_url` and `prefix` default to `TOWPATH_NATS_URL` and `TOWPATH_PREFIX`, then to what
-    `towpath dev` uses; `connection` replaces both. `timeout_seconds` is how long a call goes on
-    trying. Raises ValueError for an option out of range.
+    `nats_url`, `prefix` and how NATS knows us come from the `TOWPATH_…` variables, which the
+    command line reads, too, else from what `towpath dev` uses; `connection` replaces all of it.
+    `timeout_seconds` is how long a call goes on trying. `by` is who this program is in the
+    histories of the runs it touches. Raises ValueError for an option out of range.
     """
 
     def __init__(
@@ -46,14 +51,15 @@ class Client:
         prefix: str | None = None,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         connection: ConnectionOptions | None = None,
+        by: str | None = None,
     ) -> None:
         options = connection or connection_options(nats_url, prefix)
         if timeout_seconds <= 0:
             raise ValueError("timeout_seconds must be more than 0")
         self._connection = Connection(options, name="towpath-client")
-        self._caller = ApiCaller(self._connection, prefix=options.prefix, url=options.nats_url)
-        self._timeout_seconds = timeout_seconds
-        self._reader = RunReader(self._caller, timeout_seconds=timeout_seconds)
+        caller = ApiCaller(self._connection, options, timeout_seconds=timeout_seconds)
+        super().__init__(caller, by=by)
+        self._reader = RunReader(caller)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -69,7 +75,7 @@ class Client:
 
     async def open(self) -> None:
         """Connect. Raises NotConnectedError when there is no NATS server within the timeout."""
-        await self._connection.open(timeout_seconds=self._timeout_seconds)
+        await self._connection.open(timeout_seconds=self._caller.timeout_seconds)
 
     async def close(self) -> None:
         """Disconnect; the client cannot be used afterwards."""
@@ -80,11 +86,12 @@ class Client:
     ) -> replies.DeployedWorkflow:
         """Deploy a workflow; the same content again is the same version.
 
-        ApiError `definition_refused` lists every fault, with its path, in `details`.
+        DefinitionRefusedError lists every fault, with its path, in `faults`. `dry_run` stores
+        nothing, and answers the version that it would get.
         """
         text = to_json(definition, bytes_max=LIMITS.definition_bytes_max, field="definition")
         request = requests.DeployWorkflow(definition=Raw(text), dry_run=dry_run)
-        return await self._call("workflow.deploy", request, replies.DeployedWorkflow)
+        return await self._caller.call("workflow.deploy", request, replies.DeployedWorkflow)
 
     async def start(  # noqa: PLR0913 -- the options of a start, by keyword
         self,
@@ -104,8 +111,10 @@ class Client:
     ) -> RunHandle:
         """Start a run; with a `key`, or find the live run that holds it (`deduplicated`).
 
-        `delay` is a timedelta or seconds. ApiError: `workflow_not_found`, `schema_failed`,
-        `key_conflict`. ValueError for a bad name, key or instant.
+        `delay` is a timedelta or seconds. NotFoundError: `workflow_not_found`. ConflictError:
+        `key_conflict`. InvalidRequestError: `schema_failed`. OutcomeUnknownError: no answer came,
+        the run may still start; its `request_id`, given to a repeated call, starts nothing twice.
+        ValueError for a bad name, key or instant.
         """
         item = StartItem(
             workflow=workflow,
@@ -121,25 +130,18 @@ class Client:
             request_id=request_id,
             triggered_by=triggered_by,
         )
-        reply = await self._call("run.start", start_of(item), replies.StartedRun)
+        reply = await self._caller.call("run.start", start_of(item), replies.StartedRun)
         return self.handle(reply.run_id, deduplicated=reply.deduplicated)
 
     async def start_many(
         self, items: Sequence[StartItem | Mapping[str, object]]
     ) -> Sequence[RunHandle]:
-        """Start up to any number of runs, each on its own; the handles are in the items' order.
+        """Start any number of runs, each on its own; the handles are in the items' order.
 
         An item is a `StartItem` or a mapping with its fields. Raises StartManyError when some
-        were refused: it holds the handle or the error of each; TypeError for an unknown field.
+        have no handle: it says of each item what is known; TypeError for an unknown field.
         """
-        starts: list[StartRun] = [start_of(item) for item in items]
-        results: list[replies.StartResult] = []
-        for batch in batches(starts, bytes_max=self._connection.payload_bytes_max):
-            reply = await self._call(
-                "run.start-many", batch, replies.StartManyResults, answer_seconds=30.0
-            )
-            results.extend(reply.results)
-        return StartManyError.unless_all_started(results, self.handle)
+        return await start_all(self._caller, starts_of(items), self.handle)
 
     async def signal(
         self,
@@ -154,8 +156,8 @@ class Client:
     ) -> replies.SignalledRun:
         """Signal the live run of (`workflow`, `key`), or the run `run_id`.
 
-        A `message_id` that the run has seen changes nothing (`deduplicated`). ApiError:
-        `run_not_found`, `key_not_found`, `run_settled`, `signals_full`.
+        A `message_id` that the run has seen changes nothing (`deduplicated`). NotFoundError:
+        `run_not_found`, `key_not_found`. ConflictError: `run_settled`, `signals_full`.
         """
         request = requests.SignalRun(
             run_id=run_id,
@@ -164,9 +166,9 @@ class Client:
             signal=signal,
             payload=Raw(to_json(payload, bytes_max=LIMITS.payload_bytes_max, field="payload")),
             message_id=message_id or str(uuid.uuid4()),
-            sent_by=sent_by,
+            sent_by=sent_by or self._by,
         )
-        return await self._call("run.signal", request, replies.SignalledRun)
+        return await self._caller.call("run.signal", request, replies.SignalledRun)
 
     async def signal_with_start(
         self,
@@ -199,9 +201,9 @@ class Client:
             signal=signal,
             payload=Raw(to_json(payload, bytes_max=LIMITS.payload_bytes_max, field="payload")),
             message_id=message_id or str(uuid.uuid4()),
-            sent_by=sent_by,
+            sent_by=sent_by or self._by,
         )
-        reply = await self._call("run.signal-with-start", request, replies.SignalledStart)
+        reply = await self._caller.call("run.signal-with-start", request, replies.SignalledStart)
         return self.handle(reply.run_id, deduplicated=reply.deduplicated)
 
     async def cancel(
@@ -216,47 +218,58 @@ class Client:
     ) -> replies.CancelledRun:
         """Cancel the live run of (`workflow`, `key`), or the run `run_id`.
 
-        Cancelling a cancelled run succeeds. ApiError: `run_settled` names any other final state.
+        Cancelling a cancelled run succeeds. ConflictError: `run_settled` names any other final
+        state.
         """
         request = requests.CancelRun(
             run_id=run_id,
             workflow=workflow,
             key=key,
             compensate=compensate,
-            by=by,
+            by=by or self._by,
             reason=reason,
         )
-        return await self._call("run.cancel", request, replies.CancelledRun)
+        return await self._caller.call("run.cancel", request, replies.CancelledRun)
 
     def handle(self, run_id: str, *, deduplicated: bool = False) -> RunHandle:
         """A handle on a run that is known by its id; asks nobody."""
-        return RunHandle(self._reader, run_id, deduplicated=deduplicated)
+        return RunHandle(self._reader, run_id, deduplicated=deduplicated, by=self._by)
+
+    async def find(self, workflow: str, key: str) -> RunHandle:
+        """The live run of (`workflow`, `key`), else the newest one that had the key.
+
+        Raises LookupError when no run has or had it.
+        """
+        page = await self.list_page(workflow, key=key)
+        live = [run for run in page.runs if run.settled_at is None]
+        if not page.runs:
+            raise LookupError(f"no run of workflow {workflow!r} has or had the key {key!r}")
+        return self.handle((live or page.runs)[0].run_id)
 
     async def get(self, run_id: str, *, steps_cursor: str | None = None) -> replies.RunView:
-        """The run with a page of its steps. ApiError: `run_not_found`."""
+        """The run with a page of its steps. NotFoundError: `run_not_found`."""
         return await self._reader.get(run_id, steps_cursor=steps_cursor)
 
     async def result(self, run_id: str, *, timeout: float | None = None) -> Json:
         """Wait until the run has settled; its output, as plain JSON.
 
         `timeout` is in seconds, None waits for ever. Raises RunFailed when the run ended in any
-        way but completed, TimeoutError when it has not settled in time. ApiError: `run_not_found`.
-        `handle(run_id).result(output_type=…)` converts the output.
+        way but completed, TimeoutError when it has not settled in time. NotFoundError:
+        `run_not_found`. `handle(run_id).result(type=…)` converts the output.
         """
         return await self.handle(run_id).result(timeout=timeout)
 
     async def history(
         self, run_id: str, *, after_seq: int = 0, limit: int = 200
     ) -> replies.RunHistory:
-        """A page of the run's transitions. ApiError: `run_not_found`."""
+        """A page of the run's transitions. NotFoundError: `run_not_found`."""
         return await self._reader.history(run_id, after_seq=after_seq, limit=limit)
 
     async def logs(
-        self, run_id: str, *, step: str | None = None, after: int = 0, limit: int = 100
+        self, run_id: str, *, step: str | None = None, after: int = 0, limit: int = PAGE
     ) -> replies.RunLogs:
-        """A page of the log lines of the run's attempts. ApiError: `run_not_found`."""
-        request = requests.GetLogs(run_id=run_id, step=step, after=after, limit=limit)
-        return await self._call("run.logs", request, replies.RunLogs)
+        """A page of the log lines of the run's attempts. NotFoundError: `run_not_found`."""
+        return await self._reader.logs(run_id, step=step, after=after, limit=limit)
 
     async def list(
         self,
@@ -265,47 +278,56 @@ class Client:
         status: str | None = None,
         key: str | None = None,
         tag: str | None = None,
-        created_from: str | None = None,
-        created_to: str | None = None,
+        created_from: datetime | str | None = None,
+        created_to: datetime | str | None = None,
+    ) -> AsyncIterator[replies.RunSummary]:
+        """The runs that pass all filters, newest first: `async for run in client.list(…)`.
+
+        `created_from` and `created_to` (exclusive) are datetimes with a time zone or RFC 3339.
+        Pages are asked for as they are needed. ValueError for a bad key or instant.
+        """
+        cursor: str | None = None
+        while True:
+            page = await self.list_page(
+                workflow,
+                status=status,
+                key=key,
+                tag=tag,
+                created_from=created_from,
+                created_to=created_to,
+                cursor=cursor,
+            )
+            for run in page.runs:
+                yield run
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def list_page(
+        self,
+        workflow: str | None = None,
+        *,
+        status: str | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        created_from: datetime | str | None = None,
+        created_to: datetime | str | None = None,
         cursor: str | None = None,
-        limit: int = 100,
+        limit: int = PAGE,
     ) -> replies.RunList:
-        """A page of runs, newest first; `next_cursor` gets the next. Instants are RFC 3339."""
+        """A page of what `list` gives; its `next_cursor` gets the next."""
         request = requests.ListRuns(
             workflow=workflow,
             status=status,
             key=key,
             tag=tag,
-            from_=created_from,
-            to=created_to,
+            from_=_instant(created_from),
+            to=_instant(created_to),
             cursor=cursor,
             limit=limit,
         )
-        return await self._call("run.list", request, replies.RunList)
+        return await self._caller.call("run.list", request, replies.RunList)
 
-    async def workflows(self) -> replies.WorkflowList:
-        """The newest version of every workflow."""
-        return await self._call("workflow.list", requests.ListWorkflows(), replies.WorkflowList)
 
-    async def workflow(self, name: str, *, version: int | None = None) -> replies.WorkflowView:
-        """A workflow with its document. ApiError: `workflow_not_found`, `version_not_found`."""
-        request = requests.GetWorkflow(workflow=name, version=version)
-        return await self._call("workflow.get", request, replies.WorkflowView)
-
-    async def dead_letters(
-        self, *, cursor: str | None = None, limit: int = 100
-    ) -> replies.DeadLetterList:
-        """A page of the messages that could not be applied, newest first."""
-        request = requests.ListDeadLetters(cursor=cursor, limit=limit)
-        return await self._call("dead-letter.list", request, replies.DeadLetterList)
-
-    async def _call(
-        self, verb: str, request: Struct, reply: type[T], *, answer_seconds: float = ANSWER_SECONDS
-    ) -> T:
-        return await self._caller.call(
-            verb,
-            request,
-            reply,
-            timeout_seconds=self._timeout_seconds,
-            answer_seconds=answer_seconds,
-        )
+def _instant(value: datetime | str | None) -> str | None:
+    return format_instant(value) if isinstance(value, datetime) else value

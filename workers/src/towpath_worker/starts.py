@@ -18,6 +18,8 @@ from towpath_worker.values import to_json
 LIMITS: Final = WireLimits()
 ROOM_BYTES: Final = 16 * 1024
 """Headers and the frame of a start-many message."""
+ITEMS_PER_MESSAGE: Final = 2_000
+"""Fewer than the engine takes: the answers of all have to fit into one message, too."""
 
 
 class StartItem(Struct, frozen=True, kw_only=True):
@@ -66,12 +68,13 @@ def start_of(item: StartItem | Mapping[str, object]) -> StartRun:
 
 
 def batches(starts: Sequence[StartRun], *, bytes_max: int) -> Iterator[StartMany]:
-    """Requests of at most `items_max` items and `bytes_max` bytes, in order."""
+    """Requests of at most `ITEMS_PER_MESSAGE` items and `bytes_max` bytes, in order."""
     batch: list[StartRun] = []
     size = 0
+    room = min(bytes_max, LIMITS.message_bytes_max) - ROOM_BYTES
     for start in starts:
         start_size = len(encode(start)) + 1
-        if batch and (size + start_size > bytes_max - ROOM_BYTES or len(batch) >= LIMITS.items_max):
+        if batch and (size + start_size > room or len(batch) >= ITEMS_PER_MESSAGE):
             yield StartMany(items=tuple(batch))
             batch, size = [], 0
         batch.append(start)

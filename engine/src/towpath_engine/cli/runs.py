@@ -139,7 +139,7 @@ def list_runs(arguments: Arguments) -> Exit:
     """`towpath list`"""
     page = ask(
         arguments,
-        lambda client: client.list(
+        lambda client: client.list_page(
             arguments.workflow,
             status=arguments.status,
             key=arguments.key,
