@@ -102,6 +102,26 @@ async def test_a_new_run_takes_over_the_key_of_one_that_settles_with_it(store: S
     assert await store.get_key("order", "k") == an_id(2)
 
 
+async def test_a_key_goes_through_runs_that_are_replaced_within_one_batch(store: Store) -> None:
+    held = await started(store, a_run(key="k"))
+    cancelled = a_change(held, status=RunStatus.CANCELLED, settled_at=later(1))
+    short = a_start(a_run(3, key="k", status=RunStatus.CANCELLED, settled_at=later(1)))
+    last = a_start(a_run(2, key="k", request_id="r"))
+    assert await save(store, cancelled, short, last) == {an_id(1), an_id(2), an_id(3)}
+    assert await store.get_key("order", "k") == an_id(2)
+    assert await claim(store, a_claim(4, None, "r")) == [(an_id(2), True)]
+
+
+async def test_a_claimed_key_passes_to_the_run_that_replaces_its_claimant(store: Store) -> None:
+    async with store.transaction() as tx:
+        holders = await tx.claim_keys([a_claim(1, "k"), a_claim(2, "k")])
+        assert {holder.run_id for holder in holders} == {an_id(1)}
+        short = a_start(a_run(1, key="k", status=RunStatus.CANCELLED, settled_at=NOW))
+        last = a_start(a_run(2, key="k"))
+        assert await tx.save(BatchWrite(runs=[short, last])) == {an_id(1), an_id(2)}
+    assert await store.get_key("order", "k") == an_id(2)
+
+
 async def test_a_new_run_whose_key_is_taken_is_not_written(store: Store) -> None:
     await started(store, a_run(key="k"))
     late = a_start(a_run(2, key="k", request_id="r"), a_step())

@@ -20,6 +20,7 @@ from towpath_engine.services.run_cache import RunCache
 from towpath_engine.services.signalling import Signalling, nobody
 from towpath_engine.services.starting import Starting
 from towpath_engine.services.work import Work
+from towpath_engine.store.errors import StoreUnavailable
 from towpath_engine.store.interface import BatchWrite, LoadRequest, Store
 
 log = structlog.get_logger(__name__)
@@ -64,7 +65,7 @@ class Applier:
             await self._starting.claim(batch, works)
             keys = sorted({work.key for work in works if work.key is not None})
             if keys:
-                batch.live_keys = await tx.find_keys(keys)
+                batch.live_keys.update(await tx.find_keys(keys))
             await self._load(batch, works)
             await self._signalling.find_repeats(batch, works)
             for work in works:
@@ -101,7 +102,7 @@ class Applier:
         """Lock the existing runs, take current copies from the cache and load the others."""
         wanted = {work.run_id for work in works if work.run_id is not None}
         wanted.update(batch.live_keys.values())
-        wanted -= batch.drafts.keys()
+        wanted -= batch.starts.keys()
         if not wanted:
             return
         requests: list[LoadRequest] = []
@@ -154,6 +155,10 @@ class Applier:
             written = await batch.tx.save(write)
             drafts = batch.result.drafts
             lost = {draft.run.id for draft in drafts} - written
+            if lost & batch.replacing:
+                # The locks rule it out. Should they fail, no run is cancelled for nothing.
+                message = "a run could not take over the key of the one that it replaces"
+                raise StoreUnavailable(message)
             if lost:
                 self._lost.inc(len(lost))
                 batch.drop_losers(lost)

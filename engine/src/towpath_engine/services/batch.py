@@ -3,13 +3,15 @@
 from datetime import datetime
 
 import structlog
+from msgspec import Struct
 
 from towpath_engine.core.decide import decide, step_of_token
+from towpath_engine.core.definition import Definition
 from towpath_engine.core.effects import Verdict
 from towpath_engine.core.events import Event, ReportReceived, TimerDue
 from towpath_engine.core.model import Run
 from towpath_engine.services.draft import RunDraft
-from towpath_engine.services.work import Outcome, OutcomeKind, Work
+from towpath_engine.services.work import Outcome, OutcomeKind, StartSpec, Work
 from towpath_engine.store.interface import (
     KeyedSignalId,
     ParkedSignal,
@@ -28,6 +30,17 @@ class WorkPoisonedError(Exception):
         self.work = work
         self.outcome = outcome
         super().__init__(outcome.message)
+
+
+class CheckedStart(Struct, kw_only=True):
+    """A start that fits its workflow version."""
+
+    work: Work
+    start: StartSpec
+    definition: Definition
+    version: int
+    repeats_batch: bool = False
+    """An earlier start of the same batch has its request id."""
 
 
 class BatchResult:
@@ -51,14 +64,19 @@ class Batch:
         self.result = BatchResult()
         self.drafts: dict[str, RunDraft] = {}
         self.live_keys: dict[tuple[str, str], str] = {}
+        """Who holds a key: at first as the transaction found it, then as the works leave it."""
+        self.starts: dict[str, CheckedStart] = {}
+        """Starts that may be carried out, by the id of the run that they would create."""
+        self.answered: dict[tuple[str, str], str] = {}
+        """(workflow, request id) of starts of this batch, and the run that is their answer."""
+        self.replacing: set[str] = set()
+        """New runs for which the holder of their key was cancelled: both are written, or none."""
         self.known: set[SignalId] = set()
         self.known_keyed: set[KeyedSignalId] = set()
         self.keyed_signals: list[tuple[KeyedSignalId, str]] = []
         self.parked: list[ParkedSignal] = []
         self.unparked: list[str] = []
         self.requests: list[tuple[str, str, str]] = []
-        self.reclaimed: set[tuple[str, str | None]] = set()
-        """(workflow, request id) of starts that have to claim their key again."""
 
     def settle(self, work: Work, outcome: Outcome) -> None:
         """Say how a work ended; its sender is told after the commit."""
@@ -69,9 +87,9 @@ class Batch:
         run_id = work.run_id
         if run_id is None and work.key is not None:
             run_id = self.live_keys.get(work.key)
-        draft = None if run_id is None else self.drafts.get(run_id)
-        # A run whose start comes later in this batch does not exist for what comes before it.
-        return draft if draft is not None and draft.begun else None
+        # A run whose start comes later in this batch has no draft yet: it does not exist for what
+        # comes before it.
+        return None if run_id is None else self.drafts.get(run_id)
 
     def decide(self, draft: RunDraft, event: Event) -> Outcome:
         """Feed the event to the core and take over what it decides. Never raises."""

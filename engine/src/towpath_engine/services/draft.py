@@ -50,7 +50,6 @@ class RunDraft:
     def __init__(self, run: Run, expected_version: int | None) -> None:
         self.run = run
         self.expected_version = expected_version
-        self.begun = expected_version is not None
         self.changed: dict[str, Step] = {}
         self.transitions: list[Transition] = []
         self.dispatches: list[DispatchStep] = []

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from towpath_engine.core.events import Event
 from towpath_engine.core.model import Cause
+from towpath_protocol.requests import OnConflict
 
 
 class StartSpec(Struct, frozen=True, kw_only=True):
@@ -29,8 +30,10 @@ class StartSpec(Struct, frozen=True, kw_only=True):
     context: bytes = b"{}"
     triggered_by: str | None = None
     traceparent: str | None = None
-    reject_existing: bool = False
-    """`on_conflict: reject`: a live run with the key is an error, not the answer."""
+    on_conflict: OnConflict = OnConflict.EXISTING
+    """What is done when a live run holds the key."""
+    restarted_from: str | None = None
+    """The settled run that this one repeats."""
 
 
 class SignalSpec(Struct, frozen=True, kw_only=True):

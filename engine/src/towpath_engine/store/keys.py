@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from towpath_engine.core.model import Run
+from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.store.errors import StoreUnavailable
 from towpath_engine.store.interface import KeyClaim, KeyHolder
 from towpath_engine.store.session import Connection, Record, execute, fetch
@@ -175,22 +176,22 @@ async def claim_for_new_runs(connection: Connection, runs: Sequence[Run]) -> set
     """Make sure that new runs hold their names; the ids of those that do.
 
     After `claim_keys` this finds every name claimed. It matters to a run that takes over the key of
-    one that settled in the same batch.
+    one that settled in the same batch. A run that is settled already needs no key.
     """
     requests: dict[Name, str] = {}
     keys: dict[Name, str] = {}
     for run in runs:
         if run.request_id is not None:
             requests.setdefault((run.workflow, run.request_id), run.id)
-        if run.key is not None:
-            keys.setdefault((run.workflow, run.key), run.id)
+        if _needs_key(run):
+            keys.setdefault((run.workflow, run.key or ""), run.id)
     request_holders = await claim_requests(connection, requests)
     key_holders = await claim_names(connection, keys)
     holding = {
         run.id
         for run in runs
         if (run.request_id is None or request_holders[run.workflow, run.request_id] == run.id)
-        and (run.key is None or key_holders[run.workflow, run.key] == run.id)
+        and (not _needs_key(run) or key_holders[run.workflow, run.key or ""] == run.id)
     }
     # Who lost one name must not keep the other.
     lost = [run for run in runs if run.id not in holding]
@@ -199,3 +200,7 @@ async def claim_for_new_runs(connection: Connection, runs: Sequence[Run]) -> set
         connection, [(r.workflow, r.request_id, r.id) for r in lost if r.request_id is not None]
     )
     return holding
+
+
+def _needs_key(run: Run) -> bool:
+    return run.key is not None and run.status not in SETTLED_RUN

@@ -11,10 +11,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from towpath_engine.core.model import Run, Step
+from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.store.derive import Derived, OpenStep, Timer, check_saved, derive
 from towpath_engine.store.errors import StoreRejected
 from towpath_engine.store.interface import BatchWrite, DeadLetter, SavedRun
-from towpath_engine.store.keys import Name, claim_for_new_runs, claim_requests
+from towpath_engine.store.keys import Name, claim_for_new_runs, claim_requests, free_keys
 from towpath_engine.store.rows import (
     RUN_FIELDS,
     RUN_FIELDS_CHANGING,
@@ -58,19 +59,27 @@ async def save_runs(
     ordered = sorted(batch.runs, key=lambda item: item.run.id)
     known = [item for item in ordered if _is_current(item, versions)]
     fresh = [item for item in ordered if item.expected_version is None]
+    runs = [item.run for item in fresh]
     published = batch.published
     first: list[SavedRun] = []
     if any(not _names(item.run) <= claimed for item in fresh):
-        # Their keys may be those that settled runs of this batch free.
+        # Their keys may be those that settled runs of this batch free, new ones among them.
         await save_together(connection, known, published)
         first, known, published = known, [], ()
-    inserted = await _insert_runs(connection, [item.run for item in fresh], claimed)
+        await free_keys(connection, [run for run in runs if _is_over(run, claimed)])
+    inserted = await _insert_runs(connection, runs, claimed)
     rest = known + [item for item in fresh if item.run.id in inserted]
     if rest or published:
         await save_together(connection, rest, published)
     written = first + rest
     versions.update((item.run.id, item.run.version) for item in written)
     return written
+
+
+def _is_over(run: Run, claimed: set[tuple[Name, str]]) -> bool:
+    """Whether a new run that is settled already holds a claimed key."""
+    held = run.key is not None and ((run.workflow, run.key), run.id) in claimed
+    return held and run.status in SETTLED_RUN
 
 
 def _is_current(item: SavedRun, versions: Mapping[str, int]) -> bool:

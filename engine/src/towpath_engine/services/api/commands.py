@@ -5,7 +5,6 @@ They go through the pipeline like every other event, and are answered after its 
 
 import asyncio
 import hashlib
-from collections.abc import Callable
 from datetime import datetime
 
 from msgspec import Raw
@@ -20,6 +19,7 @@ from towpath_engine.services.api.errors import (
     of_protocol_error,
 )
 from towpath_engine.services.api.router import RequestReader
+from towpath_engine.services.api.submitting import MakeWork, submitted
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.work import (
     Outcome,
@@ -163,22 +163,14 @@ class Commands:
         try:
             body = codec.decode(bytes(raw), StartRun, limits=self._limits)
             bounds.check_bounds(body, self._limits)
-            return self._submitted(self._start_work(body, traceparent))
+            return submitted(self._shell, self._start_work(body, traceparent))
         except ProtocolError as error:
             code, text, details = of_protocol_error(error.within(f"items[{index}]"))
             return StartResult(error=error_info(code, text, details))
         except ApiFailureError as failure:
             return StartResult(error=error_info(failure.code, failure.message, failure.details))
 
-    def _start_work(
-        self, body: StartRun, traceparent: str | None
-    ) -> Callable[[Callable[[Outcome], None]], Work]:
-        if body.on_conflict is OnConflict.REPLACE:
-            raise ApiFailureError(
-                ErrorCode.NOT_YET,
-                "on_conflict: replace is not built in this version; use existing or reject",
-                {"field": "on_conflict"},
-            )
+    def _start_work(self, body: StartRun, traceparent: str | None) -> MakeWork:
         start = self._start_spec(body, traceparent)
         return lambda settle: Work(settle=settle, start=start)
 
@@ -198,7 +190,7 @@ class Commands:
             context=context,
             triggered_by=body.triggered_by,
             traceparent=traceparent,
-            reject_existing=(isinstance(body, StartRun) and body.on_conflict is OnConflict.REJECT),
+            on_conflict=body.on_conflict if isinstance(body, StartRun) else OnConflict.EXISTING,
         )
 
     def _signal_spec(
@@ -214,22 +206,8 @@ class Commands:
             by_message=False,
         )
 
-    # Waiting for the commit
-
-    def _submitted(
-        self, make: Callable[[Callable[[Outcome], None]], Work]
-    ) -> asyncio.Future[Outcome]:
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def settle(outcome: Outcome) -> None:
-            if not future.done():
-                future.set_result(outcome)
-
-        self._shell.submit(make(settle))
-        return future
-
-    async def _run(self, make: Callable[[Callable[[Outcome], None]], Work]) -> Outcome:
-        return await self._submitted(make)
+    async def _run(self, make: MakeWork) -> Outcome:
+        return await submitted(self._shell, make)
 
 
 def _started(outcome: Outcome) -> StartedRun:
