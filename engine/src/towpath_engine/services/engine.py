@@ -13,6 +13,7 @@ from towpath_engine.metrics import Metrics
 from towpath_engine.services.advisories import Advisories
 from towpath_engine.services.api.commands import Commands
 from towpath_engine.services.api.queries import Queries
+from towpath_engine.services.api.restarts import Restarts
 from towpath_engine.services.api.router import ApiRouter, Handler, RequestReader
 from towpath_engine.services.api.workflows import Workflows
 from towpath_engine.services.apply import Applier
@@ -207,6 +208,7 @@ class Engine:
 
     def _handlers(self, reader: RequestReader) -> Mapping[str, Handler]:
         commands = Commands(self._shell, reader=reader)
+        restarts = Restarts(self._shell, reader=reader)
         queries = Queries(store=self._store, waiters=self._waiters, reader=reader)
         workflows = Workflows(
             store=self._store, definitions=self._definitions, queues=self._queues, reader=reader
@@ -220,6 +222,7 @@ class Engine:
             "run.signal": commands.signal,
             "run.signal-with-start": commands.signal_with_start,
             "run.cancel": commands.cancel,
+            "run.restart": restarts.restart,
             "run.get": queries.get,
             "run.output": queries.output,
             "run.result": queries.result,
