@@ -3,7 +3,7 @@
 Nothing outside this package imports nats. Callbacks given to the bus never block and never raise.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -151,6 +151,27 @@ class Bus(Protocol):
         dropped by `forget`); 0 stops the pull."""
         ...
 
+    def set_partitions(self, partitions: Collection[int]) -> None:
+        """Pull from these partitions of P_IN only, without a call from all. What others still
+        deliver is not taken; `let_go` before loses none of it."""
+        ...
+
+    def guard_partitions(self, valid: Callable[[], bool]) -> None:
+        """Ask partitions for messages, and take them, only while this says so: it is asked before
+        each, so that an engine that wakes from a pause does not act on what it owned before."""
+        ...
+
+    async def let_go(self, partitions: Collection[int], *, timeout_s: float) -> None:
+        """Pull from these no more, wait until all that came of them is settled, and leave nothing
+        that is on the way to us: whoever pulls next gets the rest at once. What is not settled
+        within `timeout_s` is given back. Raises BusUnavailable: then the next one must reset."""
+        ...
+
+    async def reset_partition(self, partition: int) -> None:
+        """Have everything of the partition that is not acknowledged delivered again, at once, to
+        whoever pulls. Raises BusUnavailable."""
+        ...
+
     def forget(self, messages: Sequence[InboundMessage]) -> None:
         """These will not be acknowledged (the server redelivers them): give their credit back."""
         ...
@@ -164,7 +185,11 @@ class Bus(Protocol):
         ...
 
     def subscribe_core(self, subject: str, callback: Callable[[str, bytes], None]) -> None:
-        """Subscribe to core messages, kept over reconnections."""
+        """Subscribe to core messages, kept over reconnections; one callback a subject."""
+        ...
+
+    def unsubscribe_core(self, subject: str) -> None:
+        """Undo `subscribe_core`."""
         ...
 
     def serve_api(self, handler: ApiHandler, *, concurrency_max: int, polls_max: int) -> None:

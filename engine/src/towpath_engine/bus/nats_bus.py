@@ -6,8 +6,7 @@ pull loops, the publisher, the server's advisories or the audit, and leads to `_
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,13 +14,10 @@ import structlog
 
 from towpath_engine.bus import streams
 from towpath_engine.bus.api import ApiService
-from towpath_engine.bus.connection import Connection, Link, Message, OnMessage
-from towpath_engine.bus.errors import (
-    BusRefused,
-    BusUnavailable,
-    JetStreamError,
-    UnsendableMessageError,
-)
+from towpath_engine.bus.connection import Connection, Link, Message
+from towpath_engine.bus.core_messages import CoreMessages
+from towpath_engine.bus.errors import BusRefused, BusUnavailable, JetStreamError
+from towpath_engine.bus.handover import Handover
 from towpath_engine.bus.interface import (
     ApiHandler,
     Confirmation,
@@ -54,9 +50,7 @@ class NatsBus:
         self._on_message: list[Callable[[InboundMessage], None]] = []
         self._on_confirmation: list[Callable[[Confirmation], None]] = []
         self._on_reset: list[Callable[[], None]] = []
-        self._core_subscriptions: list[tuple[str, OnMessage]] = []
-        self._core_queue: deque[tuple[str, bytes]] = deque(maxlen=settings.core_queue_max)
-        self._core_wake = asyncio.Event()
+        self._core = CoreMessages(queue_max=settings.core_queue_max)
         self._repair_wake = asyncio.Event()
         self._repair_lock = asyncio.Lock()
         self._service: ApiService | None = None
@@ -67,6 +61,7 @@ class NatsBus:
         self._pulls = Pulls(
             settings, _sources(settings), deliver=self._deliver, repair=self._repair_wake.set
         )
+        self._handover = Handover(settings, self._pulls, self._repair_lock)
 
     # Life
 
@@ -157,22 +152,37 @@ class NatsBus:
         """
         self._pulls.set_credit(credit)
 
+    def set_partitions(self, partitions: Collection[int]) -> None:
+        """Pull from these partitions of P_IN only; without a call from all."""
+        self._pulls.set_partitions(partitions)
+
+    def guard_partitions(self, valid: Callable[[], bool]) -> None:
+        """Ask partitions for messages, and take them, only while this says so."""
+        self._pulls.guard(valid)
+
+    async def let_go(self, partitions: Collection[int], *, timeout_s: float) -> None:
+        """See Bus. Raises BusUnavailable."""
+        link = self._live_link()
+        api = self._api_of(link)
+        with _passing():
+            await self._handover.let_go(api, link, partitions, timeout_s=timeout_s)
+
+    async def reset_partition(self, partition: int) -> None:
+        """See Bus. Raises BusUnavailable."""
+        with _passing():
+            await self._handover.reset(self._api(), partition)
+
     def send_core(self, subject: str, body: bytes) -> None:
         """Publish a core message; best effort: dropped without a connection or when too many."""
-        if self.connected:
-            self._core_queue.append((subject, body))
-            self._core_wake.set()
+        self._core.send(subject, body)
 
     def subscribe_core(self, subject: str, callback: Callable[[str, bytes], None]) -> None:
         """Subscribe to core messages, kept over reconnections."""
+        self._core.subscribe(subject, callback)
 
-        async def on_message(message: Message) -> None:
-            callback(message.subject, message.data)
-
-        self._core_subscriptions.append((subject, on_message))
-        link = self._connection.link
-        if link is not None:
-            link.run(self._subscribe_core(link, subject, on_message), name="bus-subscribe")
+    def unsubscribe_core(self, subject: str) -> None:
+        """Undo `subscribe_core`."""
+        self._core.unsubscribe(subject)
 
     def serve_api(self, handler: ApiHandler, *, concurrency_max: int, polls_max: int) -> None:
         """Answer the API and heartbeats. To be called once, before or after `start`.
@@ -240,11 +250,14 @@ class NatsBus:
         with _passing():
             return await self._api().purge_subject(stream, subject)
 
-    def _api(self) -> JetStreamApi:
+    def _live_link(self) -> Link:
         link = self._connection.link
         if link is None:
             raise BusUnavailable("not connected to NATS")
-        return self._api_of(link)
+        return link
+
+    def _api(self) -> JetStreamApi:
+        return self._api_of(self._live_link())
 
     def _api_of(self, link: Link) -> JetStreamApi:
         return JetStreamApi(link, timeout_s=self._settings.request_timeout_s)
@@ -262,11 +275,11 @@ class NatsBus:
             if link.server_id != self._server_id:
                 self._server_id = link.server_id
                 self._pulls.disown_all()
-            await self._ensure_all(api)
+            async with self._repair_lock:
+                await self._ensure_all(api)
         await self._publisher.attach(link)
         await self._pulls.attach(link)
-        for subject, callback in self._core_subscriptions:
-            await link.subscribe(subject, callback)
+        await self._core.attach(link)
         for stream in _stream_names(self._settings):
             for deleted in (f"STREAM.DELETED.{stream}", f"CONSUMER.DELETED.{stream}.*"):
                 await link.subscribe(f"$JS.EVENT.ADVISORY.{deleted}", self._on_deleted)
@@ -277,10 +290,9 @@ class NatsBus:
         self._attaching = False
         self._repair_wake.clear()
         link.run(self._tend(link), name="bus-tend")
-        link.run(self._send_core(link), name="bus-core")
 
     def _lost(self) -> None:
-        self._core_queue.clear()
+        self._core.detach()
         self._pulls.detach()
         self._publisher.detach()
         if self._service is not None:
@@ -293,21 +305,6 @@ class NatsBus:
         await service.attach(link)
         await link.flush(timeout_s=self._settings.request_timeout_s)
         self._attaching = False
-
-    async def _subscribe_core(self, link: Link, subject: str, callback: OnMessage) -> None:
-        await link.subscribe(subject, callback)
-
-    async def _send_core(self, link: Link) -> None:
-        while link.alive:
-            if not self._core_queue:
-                self._core_wake.clear()
-                await self._core_wake.wait()
-                continue
-            subject, body = self._core_queue.popleft()
-            try:
-                await link.publish(subject, body)
-            except UnsendableMessageError as error:
-                log.warning("bus_core_message_refused", subject=subject, error=str(error))
 
     # Repair
 
@@ -340,9 +337,10 @@ class NatsBus:
     async def _repair(self, api: JetStreamApi) -> bool:
         """Re-create what is missing. True when something was missing, or data was lost."""
         with _passing():
-            if await self._is_complete(api):
-                return False
-            changed = await self._ensure_all(api)
+            async with self._repair_lock:
+                if await self._is_complete(api):
+                    return False
+                changed = await self._ensure_all(api)
         if changed:
             log.warning("bus_repaired")
         return changed
@@ -364,22 +362,24 @@ class NatsBus:
         return True
 
     async def _ensure_all(self, api: JetStreamApi) -> bool:
-        """Streams, partition consumers, the consumers of all known queues. True: it mattered."""
-        async with self._repair_lock:
-            queues = frozenset(self._queues)
-            self._queues_made.clear()
-            ensured = await streams.ensure_streams(api, self._settings)
-            lost = False
-            for name, state in ensured.states.items():
-                known = self._states.get(name)
-                seen = self._pulls.seq_max(name)
-                if known is not None and (_is_other(known, state) or state.last_seq < seen):
-                    lost = True
-                    self._pulls.disown(name)
-                    log.warning("bus_stream_lost_data", stream=name)
-            consumers = await streams.ensure_consumers(api, self._all_consumers())
-            self._states = dict(ensured.states)
-            self._queues_made |= queues
+        """Streams, partition consumers, the consumers of all known queues. True: it mattered.
+
+        The caller holds the lock.
+        """
+        queues = frozenset(self._queues)
+        self._queues_made.clear()
+        ensured = await streams.ensure_streams(api, self._settings)
+        lost = False
+        for name, state in ensured.states.items():
+            known = self._states.get(name)
+            seen = self._pulls.seq_max(name)
+            if known is not None and (_is_other(known, state) or state.last_seq < seen):
+                lost = True
+                self._pulls.disown(name)
+                log.warning("bus_stream_lost_data", stream=name)
+        consumers = await streams.ensure_consumers(api, self._all_consumers())
+        self._states = dict(ensured.states)
+        self._queues_made |= queues
         return lost or bool(ensured.created) or bool(consumers.created)
 
     def _all_consumers(self) -> list[streams.Consumer]:

@@ -1,4 +1,5 @@
-"""The pull loops: one per partition of P_IN, one for P_ADV, with one credit over all of them.
+"""The pull loops: one per partition of P_IN that this engine owns, one for P_ADV, with one credit
+over all of them.
 
 Messages arrive in a callback and go straight on; one task sends acks and pull requests. The
 server's acks do not fence: an ack whose stream was wiped meanwhile could hit another message
@@ -7,7 +8,7 @@ with the same sequence. So only messages of the present streams are acknowledged
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -24,6 +25,8 @@ from towpath_engine.bus.settings import BusSettings
 log: Any = structlog.get_logger(__name__)
 
 MIB = 1024 * 1024
+NO_PARTITION = -1
+"""Stands for P_ADV, which every engine pulls from."""
 PULL_BYTES = 4 * MIB
 """One pull delivers at most this much; must exceed the largest message."""
 TICK_S = 0.5
@@ -91,6 +94,13 @@ class Source(Struct, frozen=True, kw_only=True):
     """…and what stood there before."""
 
 
+class Held(Struct, frozen=True):
+    """A message in flight."""
+
+    size: int
+    partition: int
+
+
 def _to_nobody(_: InboundMessage) -> None:
     """Where messages go that arrive while the bus is closed: they are given back."""
 
@@ -128,10 +138,13 @@ class Pulls:
     ) -> None:
         self._settings = settings
         self._pullers = [Puller(source, settings) for source in sources]
+        self._wanted = frozenset(source.partition for source in sources)
+        self._valid: Callable[[], bool] = lambda: True
         self._deliver = deliver
         self._repair = repair
         self._credit = 0
-        self._in_flight: dict[str, int] = {}
+        self._in_flight: dict[str, Held] = {}
+        self._released = asyncio.Event()
         self._in_flight_bytes = 0
         self._acks: deque[str] = deque()
         self._seq_max: dict[str, int] = {}
@@ -157,6 +170,15 @@ class Pulls:
         self._credit = max(credit, 0)
         self._wake.set()
 
+    def set_partitions(self, partitions: Collection[int]) -> None:
+        """Pull from these partitions and P_ADV only. What was asked of others no longer comes."""
+        self._wanted = frozenset(partitions) | {NO_PARTITION}
+        self._wake.set()
+
+    def guard(self, valid: Callable[[], bool]) -> None:
+        """Ask for messages of partitions, and take them, only while `valid()`."""
+        self._valid = valid
+
     def acknowledge(self, messages: Sequence[InboundMessage]) -> None:
         """Queue the acks of messages in flight; others (of wiped streams, twice) are left."""
         for message in messages:
@@ -177,21 +199,22 @@ class Pulls:
         """
         self._in_flight.clear()
         self._in_flight_bytes = 0
+        self._released.set()
         self._acks.clear()
 
     def disown(self, stream: str) -> None:
         """The stream's data is not what it was: never acknowledge what came from it before."""
         mark = f".{stream}."
         for subject in [subject for subject in self._in_flight if mark in subject]:
-            self._in_flight_bytes -= self._in_flight.pop(subject)
+            self._drop(subject)
         self._acks = deque(subject for subject in self._acks if mark not in subject)
         self._seq_max.pop(stream, None)
 
     async def attach(self, link: Link) -> None:
         """Pull through this link from now on. Raises BusUnavailable."""
         for puller in self._pullers:
-            await self._renew(link, puller)
             puller.backoff.reset()
+        await self._adjust(link)
         self._wake.set()
         self._feeder = link.run(self._feed(link), name="bus-pull")
 
@@ -204,6 +227,36 @@ class Pulls:
             puller.generation += 1
             puller.open = 0
             puller.subscription = None
+
+    async def let_go(self, link: Link, partitions: Collection[int], *, timeout_s: float) -> None:
+        """Ask nothing more of these partitions; return when what came of them is settled.
+
+        What is not within `timeout_s` is given back to the server. Raises BusUnavailable.
+        """
+        self._wanted -= set(partitions)
+        leaving = [puller for puller in self._pullers if puller.source.partition in partitions]
+        subscriptions = [p.subscription for p in leaving if p.subscription is not None]
+        for puller in leaving:
+            puller.subscription = None
+            puller.resume_at = None
+        # What is on the way still arrives and is worked off.
+        await asyncio.gather(*(link.drain(subscription) for subscription in subscriptions))
+        for puller in leaving:
+            puller.generation += 1
+            puller.open = 0
+        try:
+            async with asyncio.timeout(timeout_s):
+                while any(held.partition in partitions for held in self._in_flight.values()):
+                    self._released.clear()
+                    await self._released.wait()
+        except TimeoutError:
+            log.info("bus_given_back", partitions=sorted(partitions))
+        await self._send_acks(link)
+        for subject, held in list(self._in_flight.items()):
+            if held.partition in partitions:
+                self._drop(subject)
+                await link.publish(subject, b"-NAK")
+        await link.flush()
 
     async def close(self, link: Link) -> None:
         """Stop asking, send the acks that wait, give everything else back at once.
@@ -230,11 +283,28 @@ class Pulls:
         self._in_flight_bytes = 0
 
     def _release(self, message: InboundMessage) -> bool:
-        size = self._in_flight.pop(message.ack_subject, None)
-        if size is None:
+        return self._drop(message.ack_subject)
+
+    def _drop(self, ack_subject: str) -> bool:
+        held = self._in_flight.pop(ack_subject, None)
+        if held is None:
             return False
-        self._in_flight_bytes -= size
+        self._in_flight_bytes -= held.size
+        self._released.set()
         return True
+
+    async def _adjust(self, link: Link) -> None:
+        """Give the pullers that are wanted an inbox, and take it from the others."""
+        for puller in self._pullers:
+            if puller.source.partition in self._wanted:
+                if puller.subscription is None and puller.resume_at is None:
+                    await self._renew(link, puller)
+            elif puller.subscription is not None:
+                subscription, puller.subscription = puller.subscription, None
+                puller.generation += 1
+                puller.open = 0
+                puller.resume_at = None
+                await link.unsubscribe(subscription)
 
     async def _renew(self, link: Link, puller: Puller) -> None:
         """A new inbox, so that no credit of the old one can be counted again."""
@@ -281,8 +351,10 @@ class Pulls:
         puller.backoff.reset()
         self._shrink(puller, 1)
         source = puller.source
+        if source.partition != NO_PARTITION and not self._valid():
+            return  # whoever owns the partition next begins with a new consumer
         size = len(message.data) + len(message.subject)
-        self._in_flight[message.reply] = size
+        self._in_flight[message.reply] = Held(size, source.partition)
         self._in_flight_bytes += size
         if facts.stream_seq > self._seq_max.get(source.stream, 0):
             self._seq_max[source.stream] = facts.stream_seq
@@ -320,7 +392,7 @@ class Pulls:
 
     def _batch(self) -> int:
         """How much one pull asks for: the pulls of all loops together stay below the credit."""
-        fair = self._credit // (2 * len(self._pullers))
+        fair = self._credit // (2 * max(1, len(self._wanted)))
         return max(1, min(fair, self._settings.pull_batch_max))
 
     def _hungry(self) -> bool:
@@ -337,6 +409,7 @@ class Pulls:
         # The client swallows cancellation while it waits for its buffer: hence the comparison.
         while link.alive and self._feeder is me:
             await self._send_acks(link)
+            await self._adjust(link)
             await self._top_up(link)
             if loop.time() >= next_tick:
                 next_tick = loop.time() + TICK_S
@@ -361,8 +434,11 @@ class Pulls:
 
     async def _top_up(self, link: Link) -> None:
         batch = self._batch()
+        valid = self._valid()
         for puller in self._pullers:
             if puller.resume_at is not None or not puller.ready or puller.open > batch // 2:
+                continue
+            if not valid and puller.source.partition != NO_PARTITION:
                 continue
             if not self._hungry():
                 return

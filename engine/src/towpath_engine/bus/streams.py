@@ -101,25 +101,28 @@ def _stream(settings: BusSettings, name: str, bytes_max: int) -> Json:
 
 def engine_consumers(settings: BusSettings) -> list[Consumer]:
     """The consumers that the engines themselves pull from: partitions of P_IN, and P_ADV."""
-    prefix = settings.prefix
     partitions = [
-        _consumer(
-            settings,
-            stream=subjects.in_stream(prefix),
-            name=subjects.partition_consumer(number),
-            deliveries_max=-1,
-            filter_subject=subjects.partition_consumer_filter(prefix, number),
-        )
-        for number in range(subjects.PARTITION_COUNT)
+        partition_consumer(settings, number) for number in range(subjects.PARTITION_COUNT)
     ]
     advisories = _consumer(
         settings,
-        stream=subjects.advisory_stream(prefix),
+        stream=subjects.advisory_stream(settings.prefix),
         name=subjects.advisory_consumer(),
         deliveries_max=-1,
         filter_subject=None,
     )
     return [*partitions, advisories]
+
+
+def partition_consumer(settings: BusSettings, partition: int) -> Consumer:
+    """The consumer that the owner of a partition of P_IN pulls from."""
+    return _consumer(
+        settings,
+        stream=subjects.in_stream(settings.prefix),
+        name=subjects.partition_consumer(partition),
+        deliveries_max=-1,
+        filter_subject=subjects.partition_consumer_filter(settings.prefix, partition),
+    )
 
 
 def queue_consumers(settings: BusSettings, queue: str) -> list[Consumer]:
