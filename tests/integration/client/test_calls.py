@@ -127,7 +127,7 @@ async def test_a_retry_that_may_have_arrived_is_not_sent_again(
         ("workflow_not_found", 404, NotFoundError, "deploy it first"),
         ("key_conflict", 409, ConflictError, "use another key"),
         ("schema_failed", 422, InvalidRequestError, "no (schema_failed)"),
-        ("internal", 500, EngineError, "the engine's log"),
+        ("internal", 500, EngineError, "no (internal)"),
         ("of_a_newer_engine", 409, ConflictError, "no (of_a_newer_engine)"),
         ("of_a_newer_engine", 503, EngineError, "no (of_a_newer_engine)"),
     ],

@@ -125,7 +125,6 @@ _FIXES: Final[Mapping[str, str]] = {
     ErrorCode.ALREADY_COMPENSATED: "start it anew with restart",
     ErrorCode.OVERLOADED: "send less at once",
     ErrorCode.UNAVAILABLE: "is Postgres up? see the engine's log",
-    ErrorCode.INTERNAL: "see the engine's log",
 }
 
 

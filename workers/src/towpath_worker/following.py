@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from towpath_protocol import replies
 from towpath_protocol.events import EventName, RunEvent
@@ -68,13 +68,13 @@ class _Line(Struct, frozen=True):
     at: str | None = None
     level: str = "info"
     message: str = ""
-    fields: dict[str, Json] | None = None
+    fields: Raw = Raw(b"null")
 
 
 def lines_of(batch: replies.LogBatch) -> list[LogLine]:
     """The lines of one report. A line that is none is shown as it is."""
     found: list[LogLine] = []
-    for raw in msgspec.json.decode(batch.lines, type=list[msgspec.Raw]):
+    for raw in msgspec.json.decode(batch.lines, type=list[Raw]):
         try:
             line = msgspec.json.decode(raw, type=_Line)
         except msgspec.ValidationError:
@@ -87,7 +87,7 @@ def lines_of(batch: replies.LogBatch) -> list[LogLine]:
                 at=line.at or batch.at,
                 level=line.level,
                 message=line.message,
-                fields=None if line.fields is None else dict(line.fields),
+                fields=from_json(bytes(line.fields)),
             )
         )
     return found
