@@ -1,14 +1,16 @@
 """Reads of runs outside any batch: one run, pages of runs, counts. Committed data only."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run
+from towpath_engine.core.states import RunStatus
 from towpath_engine.store.cursors import (
+    FIRST_ID,
     FIRST_INSTANT,
-    LAST_INSTANT,
+    RunPlace,
     format_run_cursor,
     parse_run_cursor,
 )
@@ -18,7 +20,10 @@ from towpath_engine.store.interface import RunFilter, RunPage
 from towpath_engine.store.rows import run_from_row
 from towpath_engine.store.session import Connection, Record, fetch, fetch_row
 
-_FILTERS = ("workflow", "status", "key", "tag")
+SCAN_MAX: Final = 10_000
+"""Runs that are looked at for one page: one with fewer hits ends early, with a cursor."""
+_MARKS: Final = {"place", "fits"}
+"""Columns of a filtered page that are not the run's."""
 
 
 class RunReader:
@@ -37,25 +42,32 @@ class RunReader:
         self, connection: Connection, where: RunFilter, *, cursor: str | None, limit: int
     ) -> RunPage:
         """See Store.list_runs."""
-        at, run_id = parse_run_cursor(cursor)
+        at, run_id = _before(where, cursor)
         values: dict[str, Any] = {
             "at": at,
             "id": run_id,
             "created_from": where.created_from or FIRST_INSTANT,
-            "created_to": where.created_to or LAST_INSTANT,
             "limit": limit + 1,
-            **{name: getattr(where, name) for name in _FILTERS},
         }
-        rows = await _fetch_page(connection, where, values)
-        runs = await self._build(connection, rows[:limit])
-        more = len(rows) > limit and bool(runs)
-        next_cursor = format_run_cursor((runs[-1].created_at, runs[-1].id)) if more else None
+        if where.key is None and where.tag is None:
+            rows = await _fetch_by_status(connection, where, values)
+            end = None
+        else:
+            rows = await _fetch_filtered(connection, where, values)
+            # The last that was looked at: behind it nobody knows what is there.
+            end = rows[-1] if rows and rows[-1]["place"] == SCAN_MAX else None
+            rows = [row for row in rows if row["fits"]]
+        if len(rows) > limit:
+            rows = rows[:limit]
+            end = rows[-1] if rows else None
+        runs = await self._build(connection, rows)
+        next_cursor = None if end is None else format_run_cursor((end["created_at"], end["id"]))
         return RunPage(runs=runs, next_cursor=next_cursor)
 
     async def _build(self, connection: Connection, rows: Iterable[Record]) -> list[Run]:
         return [
             run_from_row(
-                row,
+                {name: value for name, value in row.items() if name not in _MARKS},
                 await self._definition(connection, row["workflow"], row["workflow_version"]),
                 self._limits,
             )
@@ -75,16 +87,38 @@ class RunReader:
         return self._definitions.add(workflow, version, row["document"])
 
 
-async def _fetch_page(
-    connection: Connection, where: RunFilter, values: dict[str, Any]
+def _before(where: RunFilter, cursor: str | None) -> RunPlace:
+    """The place that all runs of the page are before.
+
+    The end of the time that is asked for counts as one: an index scan can begin at one place only,
+    and would read all that is newer than the other.
+    """
+    place = parse_run_cursor(cursor)
+    return place if where.created_to is None else min(place, (where.created_to, FIRST_ID))
+
+
+async def _fetch_by_status(
+    connection: Connection, where: RunFilter, values: Mapping[str, Any]
 ) -> list[Record]:
-    """The statement whose index leads with the narrowest filter that is given."""
-    if where.key is not None:
-        return await fetch(connection, "run_list_by_key", **values)
-    if where.tag is not None:
-        return await fetch(connection, "run_list_by_tag", **values)
-    if where.status is not None:
-        return await fetch(connection, "run_list_by_status", **values)
-    if where.workflow is not None:
-        return await fetch(connection, "run_list_by_workflow", **values)
-    return await fetch(connection, "run_list", **values)
+    statuses = list(RunStatus) if where.status is None else [where.status]
+    if where.workflow is None:
+        return await fetch(connection, "run_list_by_status", statuses=statuses, **values)
+    return await fetch(
+        connection, "run_list_by_workflow", workflow=where.workflow, statuses=statuses, **values
+    )
+
+
+async def _fetch_filtered(
+    connection: Connection, where: RunFilter, values: Mapping[str, Any]
+) -> list[Record]:
+    """By key or by tag, whatever else is asked for: no index has every combination."""
+    rest: dict[str, Any] = {
+        "workflow": where.workflow,
+        "status": where.status,
+        "tag": where.tag,
+        "scan": SCAN_MAX,
+        **values,
+    }
+    if where.key is None:
+        return await fetch(connection, "run_list_by_tag", **rest)
+    return await fetch(connection, "run_list_by_key", key=where.key, **rest)

@@ -1,5 +1,6 @@
--- A page of the runs in a status, newest first, before the cursor.
--- Payloads stay behind: a page is small.
+-- A page of the runs in these statuses, newest first, before the place (@at, @id), which is a cursor
+-- or the end of the time that is asked for. Each status is read from the index for one page at most,
+-- so a page costs the same however many runs there are. Payloads stay behind: a page is small.
 SELECT
   run.id, run.status, run.version, run.seq, run.workflow, run.workflow_version, run.key,
   run.request_id, run.priority, run.tags, 'null'::bytea AS input, '{}'::bytea AS context,
@@ -8,14 +9,20 @@ SELECT
   run.paused_by, run.pause_reason, run.revival_count, run.created_at, run.start_at,
   run.started_at, run.settled_at, run.deadline_at, run.last_at, run.cursor, run.last_step,
   run.signal_count, run.reached
-FROM run
-WHERE run.status = @status::text
-  AND (run.created_at, run.id) < (@at::timestamptz, @id::uuid)
-  AND run.created_at >= @created_from::timestamptz
-  AND run.created_at < @created_to::timestamptz
-  AND (@workflow::text IS NULL OR run.workflow = @workflow)
-  AND (@key::text IS NULL OR run.key = @key)
-  AND (@tag::text IS NULL OR EXISTS (
-    SELECT 1 FROM run_tag WHERE run_tag.run_id = run.id AND run_tag.tag = @tag))
-ORDER BY run.created_at DESC, run.id DESC
-LIMIT @limit::bigint;
+FROM (
+  SELECT newest.id, newest.created_at
+  FROM unnest(@statuses::text[]) AS wanted (status)
+  CROSS JOIN LATERAL (
+    SELECT one.id, one.created_at
+    FROM run AS one
+    WHERE one.status = wanted.status
+      AND (one.created_at, one.id) < (@at::timestamptz, @id::uuid)
+      AND one.created_at >= @created_from::timestamptz
+    ORDER BY one.created_at DESC, one.id DESC
+    LIMIT @limit::bigint
+  ) AS newest
+  ORDER BY newest.created_at DESC, newest.id DESC
+  LIMIT @limit
+) AS page
+JOIN run ON run.id = page.id
+ORDER BY page.created_at DESC, page.id DESC;
