@@ -12,7 +12,7 @@ serialization failures and deadlocks (retry the whole batch with backoff), and `
 a deterministic fault (constraint, data error): bisect the batch.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
-from towpath_engine.store.admission import AdmissionTable
-from towpath_engine.store.leases import PARTITIONS, LeaseTable
+from towpath_engine.store.leases import LeaseTable
 
 
 class KeyClaim(Struct, frozen=True, kw_only=True):
@@ -218,9 +217,6 @@ class BatchWrite(Struct, frozen=True, kw_only=True):
     parked: Sequence[ParkedSignal] = ()
     unparked: Sequence[str] = ()
     """Ids of parked signals that were taken or have become dead letters."""
-    pause_epoch: int | None = None
-    """The number of the pauses that its dispatches were decided under: unless it still is theirs,
-    nothing is written and PausesChanged raised. None: it has none."""
     dead_letters: Sequence[DeadLetter] = ()
     """Kept up to the store's cap in rows and bytes; see `StoreTransaction.refused_letter_count`."""
     requests: Sequence[tuple[str, str, str]] = ()
@@ -359,8 +355,6 @@ class Store(Protocol):
 
     @property
     def leases(self) -> LeaseTable: ...  # noqa: D102 - see there
-    @property
-    def admission(self) -> AdmissionTable: ...  # noqa: D102 - see there
 
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         """Open a transaction; commits on a clean exit, rolls back on an exception."""
@@ -441,15 +435,9 @@ class Store(Protocol):
         ...
 
     async def due_timers(
-        self,
-        before: datetime,
-        limit: int,
-        *,
-        after: DueTimer | None = None,
-        partitions: Collection[int] = PARTITIONS,
+        self, before: datetime, limit: int, *, after: DueTimer | None = None
     ) -> list[DueTimer]:
-        """Timers of these partitions with due_at <= before, the earliest first; with `after`,
-        those that follow it."""
+        """Timers with due_at <= before, the earliest first; with `after`, those that follow it."""
         ...
 
     async def due_outbox(self, before: datetime, limit: int) -> list[OutboxRow]:
