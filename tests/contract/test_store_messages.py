@@ -32,6 +32,8 @@ from towpath_engine.store.interface import (
     SignalId,
     Store,
 )
+from towpath_engine.store.leases import PARTITIONS
+from towpath_protocol.subjects import partition_of
 
 FAR = timedelta(days=365 * 1000)
 
@@ -297,6 +299,36 @@ async def test_every_stored_instant_has_a_timer_and_pure_waits_can_not_be_preemp
     while page := await store.due_timers(later(50), 1, after=pages[-1] if pages else None):
         pages += page
     assert pages == await store.due_timers(later(50), 10)
+
+
+async def test_timers_are_swept_by_partition(store: Store) -> None:
+    runs = [await started(store, a_run(number, deadline_at=later(number))) for number in range(40)]
+    by_partition: dict[int, list[str]] = {number: [] for number in PARTITIONS}
+    for run in runs:
+        by_partition[partition_of(run.id)].append(run.id)
+    assert sum(1 for ids in by_partition.values() if ids) > 1
+    for partition, ids in by_partition.items():
+        assert [
+            r.run_id for r in await store.due_timers(later(99), 99, partitions=[partition])
+        ] == ids
+    evens = range(0, 16, 2)
+    wanted = [run.id for run in runs if partition_of(run.id) in evens]
+    pages: list[DueTimer] = []
+    while page := await store.due_timers(
+        later(99), 3, after=pages[-1] if pages else None, partitions=evens
+    ):
+        pages += page
+    assert [row.run_id for row in pages] == wanted
+    assert await store.due_timers(later(99), 99, partitions=[]) == []
+
+
+async def test_a_timer_that_is_armed_anew_keeps_its_partition(store: Store) -> None:
+    run = await started(store, a_run(deadline_at=later(5)))
+    async with store.transaction() as tx:
+        await tx.lock_runs([run.id])
+        await tx.rearm_timers([(run.id, None, later(5))])
+    (row,) = await store.due_timers(later(9), 9, partitions=[partition_of(run.id)])
+    assert (row.run_id, row.due_at) == (run.id, later(5))
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -17,6 +17,7 @@ from towpath_engine.store.errors import StoreRejected
 from towpath_engine.store.interface import SavedRun
 
 RUN_PATH: Final = ""
+from towpath_engine.store.leases import partition_of_run
 """Stands for the run itself where a timer's path is stored."""
 
 
@@ -46,6 +47,19 @@ class Timer(Struct, frozen=True, kw_only=True):
     last_at: datetime
 
 
+    partition: int
+    """The run's, whose owner sweeps it."""
+
+
+class ReadyStep(Struct, frozen=True, kw_only=True):
+    """A row of ready_step; with an empty path it is about the beginning of the run."""
+
+    run_id: str
+    path: str
+    held_by: str
+    queue: str | None
+    level: int
+    ready_at: datetime
 class Derived(Struct, frozen=True, kw_only=True):
     """Rows to write and (run id, path) pairs to delete."""
 
@@ -174,3 +188,4 @@ def check_saved(item: SavedRun) -> None:
     if item.expected_version is not None and run.version <= item.expected_version:
         message = f"run {run.id}: version {run.version} does not grow"
         raise StoreRejected(message, constraint="run_version_grows")
+        partition=partition_of_run(run.id),

@@ -4,7 +4,7 @@ Transactions take turns. Reads outside see what is committed.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -28,6 +28,7 @@ from towpath_engine.store.interface import (
     StreamEpoch,
     WorkflowVersion,
 )
+from towpath_engine.store.leases import PARTITIONS
 from towpath_engine.store.memory_leases import MemoryLeases
 from towpath_engine.store.memory_state import MemoryState
 from towpath_engine.store.memory_transaction import SIGNAL_ID_DAYS, MemoryTransaction
@@ -216,11 +217,20 @@ class MemoryStore:
         return (run for run in self._state.runs.values() if run.status not in SETTLED_RUN)
 
     async def due_timers(
-        self, before: datetime, limit: int, *, after: DueTimer | None = None
+        self,
+        before: datetime,
+        limit: int,
+        *,
+        after: DueTimer | None = None,
+        partitions: Collection[int] = PARTITIONS,
     ) -> list[DueTimer]:
         """See Store."""
         rows = sorted(
-            (row for row in self._state.timers.values() if row.due_at <= before),
+            (
+                row
+                for row in self._state.timers.values()
+                if row.due_at <= before and row.partition in partitions
+            ),
             key=lambda row: (row.due_at, row.run_id, row.path),
         )
         if after is not None:

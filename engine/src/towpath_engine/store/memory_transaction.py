@@ -33,6 +33,7 @@ from towpath_engine.store.interface import (
 )
 from towpath_engine.store.invariants import check_run, check_step, check_transition
 from towpath_engine.store.keys import resolve_claims
+from towpath_engine.store.leases import partition_of_run
 from towpath_engine.store.memory_state import MemoryState, Name
 from towpath_engine.store.rows import letter_bytes
 from towpath_engine.store.saving import cap_letters, derive_alone
@@ -400,6 +401,7 @@ class MemoryTransaction:
             due_at=due_at,
             preemptible=preemptible,
             last_at=due_at,
+            partition=partition_of_run(run.id),
         )
 
     async def steps_state(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Step]]:

@@ -1,7 +1,7 @@
 """The store on Postgres: what `store.interface.Store` asks, on a pool of connections."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Final
@@ -26,6 +26,7 @@ from towpath_engine.store.interface import (
     StreamEpoch,
     WorkflowVersion,
 )
+from towpath_engine.store.leases import PARTITIONS
 from towpath_engine.store.migrate import check_schema
 from towpath_engine.store.pool import Pool, open_pool
 from towpath_engine.store.postgres_leases import PostgresLeases
@@ -274,7 +275,12 @@ class PostgresStore:
     # Sweeps
 
     async def due_timers(
-        self, before: datetime, limit: int, *, after: DueTimer | None = None
+        self,
+        before: datetime,
+        limit: int,
+        *,
+        after: DueTimer | None = None,
+        partitions: Collection[int] = PARTITIONS,
     ) -> list[DueTimer]:
         """See Store."""
         last = after or DueTimer(run_id=FIRST_ID, path=None, due_at=FIRST_INSTANT, preemptible=True)
@@ -282,6 +288,7 @@ class PostgresStore:
             rows = await fetch(
                 connection,
                 "timer_due",
+                partitions=sorted(partitions),
                 before=before,
                 after_due_at=last.due_at,
                 after_run_id=last.run_id,

@@ -22,6 +22,7 @@ from towpath_engine.store.interface import (
     ParkedSignal,
     SignalId,
 )
+from towpath_engine.store.leases import partition_of_run
 from towpath_engine.store.rows import kept_from_row, parked_from_row, run_from_row, step_from_row
 from towpath_engine.store.session import Connection, execute, fetch, translating
 
@@ -255,6 +256,7 @@ class PostgresTransaction:
         """See StoreTransaction."""
         connection = await self._begin()
         found: dict[str, list[Step]] = {run_id: [] for run_id in run_ids}
+                partition=[partition_of_run(run_id) for run_id, _ in latest],
         for row in await fetch(connection, "step_list_light", run_ids=list(run_ids)):
             found[row["run_id"]].append(step_from_row(row))
         return found

@@ -197,12 +197,12 @@ WITH changed_run AS (
   USING unnest(@closed_run_id::uuid[], @closed_path::text[]) AS settled (run_id, path)
   WHERE open_step.run_id = settled.run_id AND open_step.path = settled.path
 ), armed AS (
-  INSERT INTO timer (run_id, path, due_at, preemptible)
-  SELECT fresh.run_id, fresh.path, fresh.due_at, fresh.preemptible
+  INSERT INTO timer (run_id, path, due_at, preemptible, partition)
+  SELECT fresh.run_id, fresh.path, fresh.due_at, fresh.preemptible, fresh.partition
   FROM unnest(
     @timer_run_id::uuid[], @timer_path::text[], @timer_due_at::timestamptz[],
-    @timer_preemptible::boolean[], @timer_last_at::timestamptz[]
-  ) AS fresh (run_id, path, due_at, preemptible, last_at)
+    @timer_preemptible::boolean[], @timer_last_at::timestamptz[], @timer_partition::smallint[]
+  ) AS fresh (run_id, path, due_at, preemptible, last_at, partition)
   LEFT JOIN timer AS stored ON stored.run_id = fresh.run_id AND stored.path = fresh.path
   WHERE stored.due_at IS NULL
     OR fresh.due_at < stored.due_at

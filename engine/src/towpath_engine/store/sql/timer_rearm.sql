@@ -1,15 +1,16 @@
 -- Set timers to what the caller, who holds the locks of the runs, believes to be their instants,
 -- but never later than the rows say. A pure wait, a delayed start and the rest of a split decision
 -- can't be pre-empted by a message.
-INSERT INTO timer (run_id, path, due_at, preemptible)
+INSERT INTO timer (run_id, path, due_at, preemptible, partition)
 SELECT
   believed.run_id, believed.path, real.due_at,
   CASE
     WHEN believed.path = '' THEN run.cursor IS NULL AND run.start_at IS NULL
     ELSE coalesce(step.waiting_for, 'signal') = 'signal' OR step.wake_at <> real.due_at
-  END
-FROM unnest(@run_id::uuid[], @path::text[], @due_at::timestamptz[])
-  AS believed (run_id, path, due_at)
+  END,
+  believed.partition
+FROM unnest(@run_id::uuid[], @path::text[], @due_at::timestamptz[], @partition::smallint[])
+  AS believed (run_id, path, due_at, partition)
 JOIN run ON run.id = believed.run_id AND run.settled_at IS NULL
 LEFT JOIN step ON step.run_id = believed.run_id AND step.path = believed.path
   AND step.settled_at IS NULL
