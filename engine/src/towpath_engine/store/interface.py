@@ -12,7 +12,7 @@ serialization failures and deadlocks (retry the whole batch with backoff), and `
 a deterministic fault (constraint, data error): bisect the batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -21,7 +21,8 @@ from msgspec import Struct
 
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
-from towpath_engine.store.leases import LeaseTable
+from towpath_engine.store.admission import AdmissionTable
+from towpath_engine.store.leases import PARTITIONS, LeaseTable
 
 
 class KeyClaim(Struct, frozen=True, kw_only=True):
@@ -435,9 +436,15 @@ class Store(Protocol):
         ...
 
     async def due_timers(
-        self, before: datetime, limit: int, *, after: DueTimer | None = None
+        self,
+        before: datetime,
+        limit: int,
+        *,
+        after: DueTimer | None = None,
+        partitions: Collection[int] = PARTITIONS,
     ) -> list[DueTimer]:
-        """Timers with due_at <= before, the earliest first; with `after`, those that follow it."""
+        """Timers of these partitions with due_at <= before, the earliest first; with `after`,
+        those that follow it."""
         ...
 
     async def due_outbox(self, before: datetime, limit: int) -> list[OutboxRow]:
