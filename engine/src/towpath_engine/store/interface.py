@@ -21,7 +21,6 @@ from msgspec import Struct
 
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
-from towpath_engine.store.admission import AdmissionTable
 from towpath_engine.store.leases import PARTITIONS, LeaseTable
 
 
