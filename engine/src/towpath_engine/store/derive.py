@@ -15,9 +15,9 @@ from towpath_engine.core.model import Run, Step
 from towpath_engine.core.states import SETTLED_RUN, SETTLED_STEP, WaitReason
 from towpath_engine.store.errors import StoreRejected
 from towpath_engine.store.interface import SavedRun
+from towpath_engine.store.leases import partition_of_run
 
 RUN_PATH: Final = ""
-from towpath_engine.store.leases import partition_of_run
 """Stands for the run itself where a timer's path is stored."""
 
 
@@ -45,21 +45,10 @@ class Timer(Struct, frozen=True, kw_only=True):
     due_at: datetime
     preemptible: bool
     last_at: datetime
-
-
     partition: int
     """The run's, whose owner sweeps it."""
 
 
-class ReadyStep(Struct, frozen=True, kw_only=True):
-    """A row of ready_step; with an empty path it is about the beginning of the run."""
-
-    run_id: str
-    path: str
-    held_by: str
-    queue: str | None
-    level: int
-    ready_at: datetime
 class Derived(Struct, frozen=True, kw_only=True):
     """Rows to write and (run id, path) pairs to delete."""
 
@@ -162,6 +151,7 @@ def _timer(run: Run, path: str, due_at: datetime, *, preemptible: bool) -> Timer
         due_at=due_at,
         preemptible=preemptible,
         last_at=run.last_at if run.last_at is not None else run.created_at,
+        partition=partition_of_run(run.id),
     )
 
 
@@ -188,4 +178,3 @@ def check_saved(item: SavedRun) -> None:
     if item.expected_version is not None and run.version <= item.expected_version:
         message = f"run {run.id}: version {run.version} does not grow"
         raise StoreRejected(message, constraint="run_version_grows")
-        partition=partition_of_run(run.id),

@@ -250,13 +250,13 @@ class PostgresTransaction:
                 run_id=[run_id for run_id, _ in latest],
                 path=[path for _, path in latest],
                 due_at=list(latest.values()),
+                partition=[partition_of_run(run_id) for run_id, _ in latest],
             )
 
     async def steps_state(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Step]]:
         """See StoreTransaction."""
         connection = await self._begin()
         found: dict[str, list[Step]] = {run_id: [] for run_id in run_ids}
-                partition=[partition_of_run(run_id) for run_id, _ in latest],
         for row in await fetch(connection, "step_list_light", run_ids=list(run_ids)):
             found[row["run_id"]].append(step_from_row(row))
         return found
