@@ -11,6 +11,7 @@ from towpath_engine.core.definition import Definition
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Cause, KeptSignal, Run
 from towpath_engine.core.parse import parse_definition
+from towpath_protocol.reports import REPORT_KINDS, Report
 
 Json = Mapping[str, object]
 """An object of a definition."""
@@ -91,9 +92,19 @@ def a_run(
     )
 
 
-def a_cause(kind: str = "engine") -> Cause:
-    """A cause of this type."""
-    return Cause(type=kind)
+def a_cause(
+    kind: str = "engine",
+    *,
+    report: Report | None = None,
+    token: str | None = None,
+    reason: str | None = None,
+) -> Cause:
+    """A cause of this type, as the engine records it for this report or about this token."""
+    if report is None:
+        return Cause(type=kind, token=token, reason=reason)
+    return Cause(
+        type=kind, kind=REPORT_KINDS[type(report)], token=token, worker_id=report.worker_id
+    )
 
 
 def a_signal(

@@ -193,7 +193,7 @@ class World(Story):
         self.reports_sent.append(
             ReportReceived(
                 seed=self.seed(),
-                cause=a_cause("report"),
+                cause=a_cause("report", report=report, token=token),
                 token=token,
                 queue="default",
                 report=report,
@@ -268,7 +268,7 @@ class World(Story):
         if not self.stream:
             return
         dispatch = self.stream[detail % len(self.stream)]
-        cause = a_cause("lost")
+        cause = a_cause("lost", token=dispatch.token)
         if detail % 2 or self.harmless:
             self.stream.remove(dispatch)
             self.happens(DispatchVanished(seed=self.seed(), cause=cause, token=dispatch.token))
@@ -283,11 +283,12 @@ class World(Story):
         tokens = sorted(_live_tokens(self.run)) or sorted(self.tokens_ever)
         if tokens:
             token = tokens[detail % len(tokens)]
-            cause = a_cause("delivered")
+            cause = a_cause("delivered", token=token)
             self.happens(DispatchDelivered(seed=self.seed(), cause=cause, token=token))
             if detail % 3 == 0:
                 # And then the stream was wiped.
-                self.happens(DispatchVanished(seed=self.seed(), cause=cause, token=token))
+                lost = a_cause("lost", token=token)
+                self.happens(DispatchVanished(seed=self.seed(), cause=lost, token=token))
 
     def _signal(self, detail: int) -> None:
         if self.harmless and self.signals_sent >= len(SIGNALS) * 40:
@@ -337,7 +338,8 @@ class World(Story):
         if lost and (self.harmless or not due):
             token = lost[0].token
             assert token is not None
-            self.happens(DispatchVanished(seed=self.seed(), cause=a_cause("lost"), token=token))
+            cause = a_cause("lost", token=token)
+            self.happens(DispatchVanished(seed=self.seed(), cause=cause, token=token))
             return
         path = min(due, key=lambda p: str(self.run.steps[p].due_at)) if due else None
         self.time_passes_until_due(path)

@@ -120,11 +120,12 @@ class Story:
 
     def reports(self, step: str, report: Report, *, token: str | None = None) -> Decision:
         """A worker reports on the step's live attempt, or on the one with `token`."""
+        token = token or self.token(step)
         return self.happens(
             ReportReceived(
                 seed=self.seed(),
-                cause=a_cause("report"),
-                token=token or self.token(step),
+                cause=a_cause("report", report=report, token=token),
+                token=token,
                 queue="default",
                 report=report,
             )
@@ -194,23 +195,22 @@ class Story:
 
     def is_delivered(self, step: str) -> Decision:
         """The queue's consumer was seen to have delivered the dispatch."""
-        return self.happens(
-            DispatchDelivered(seed=self.seed(), cause=a_cause("delivered"), token=self.token(step))
-        )
+        token = self.token(step)
+        cause = a_cause("delivered", token=token)
+        return self.happens(DispatchDelivered(seed=self.seed(), cause=cause, token=token))
 
     def is_lost(self, step: str) -> Decision:
         """The broker gave the dispatch up."""
         token = self.token(step)
-        event = AttemptLost(
-            seed=self.seed(), cause=a_cause("lost"), token=token, reason="5 deliveries"
-        )
+        cause = a_cause("lost", token=token, reason="5 deliveries")
+        event = AttemptLost(seed=self.seed(), cause=cause, token=token, reason="5 deliveries")
         return self.happens(event)
 
     def vanishes(self, step: str) -> Decision:
         """The dispatch is not in the stream any more."""
-        return self.happens(
-            DispatchVanished(seed=self.seed(), cause=a_cause("lost"), token=self.token(step))
-        )
+        token = self.token(step)
+        cause = a_cause("lost", token=token)
+        return self.happens(DispatchVanished(seed=self.seed(), cause=cause, token=token))
 
     def is_signalled(
         self, name: str = "go", payload: object = None, *, at: datetime | None = None

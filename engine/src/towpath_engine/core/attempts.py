@@ -9,6 +9,7 @@ from towpath_engine.core.dispatching import dispatch, task_spec
 from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.instants import plus_ms
 from towpath_engine.core.model import Failure, Step
+from towpath_engine.core.payloads import remember_signs
 from towpath_engine.core.retry import NoRetry, RetryIn, decide_retry
 from towpath_engine.core.scope import Scope
 from towpath_engine.core.settling import fail_step_and_run
@@ -73,6 +74,7 @@ def fail_attempt(
     """
     named = replace(failure, step=step.path, attempt=step.attempt)
     kept = failures.bounded(named, changes.run.limits.error_bytes_max)
+    remember_signs(changes, step)
     changes.revoke(step, reason=stop_reason)
     outcome = decide_retry(
         task_spec(changes.run, step.path).retry,
@@ -115,6 +117,7 @@ def repeat(changes: Changes, step: Step, output: bytes, after_ms: int | None) ->
 
 def release(changes: Changes, step: Step, wait_ms: int, reason: str) -> None:
     """The attempt was given back: the same attempt is dispatched again with a new token."""
+    remember_signs(changes, step)
     parked = replace(_parked(step), release_count=step.release_count + 1)
     _park(changes, parked, StepChange.RELEASED, {"reason": reason, "wait_ms": wait_ms})
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -58,6 +59,7 @@ class Changes:
         self._reached = bytearray(run.reached)
         self._token_count = 0
         self._decoded: dict[str, tuple[bytes, object]] = {}
+        self._payloads: dict[int, dict[str, object]] = {}
 
     # What is there
 
@@ -175,6 +177,15 @@ class Changes:
                 self.move(step, StepChange.SKIPPED, {"reason": "not reached"})
         del self.effects[told:]
 
+    def remember(self, **values: object) -> None:
+        """Keep values of the event with the first transition of this decision, for a replay of the
+        history: what no other row keeps (core.payloads)."""
+        self._payloads.setdefault(0, {}).update(values)
+
+    def remember_here(self, **values: object) -> None:
+        """The same with the transition that was just recorded."""
+        self._payloads.setdefault(len(self.transitions) - 1, {}).update(values)
+
     def _record(self, transition: Transition) -> None:
         self.transitions.append(transition)
         self.run = replace(self.run, seq=transition.seq, last_at=self.now)
@@ -256,10 +267,17 @@ class Changes:
         )
         return Decision(
             run=run,
-            transitions=tuple(self.transitions),
+            transitions=self._with_payloads(),
             effects=_without_dead_dispatches(self.effects),
             changed=changed,
         )
+
+    def _with_payloads(self) -> tuple[Transition, ...]:
+        for index, values in self._payloads.items():
+            if index < len(self.transitions):
+                payload = msgspec.json.encode(values)
+                self.transitions[index] = replace(self.transitions[index], payload=payload)
+        return tuple(self.transitions)
 
     def _forgettable(self, changed: tuple[Step, ...]) -> list[str]:
         """Settled steps that nothing will ask for again: a run in memory stays small."""

@@ -27,6 +27,7 @@ from towpath_engine.core.effects import ConsumeSignal, ContinueLater
 from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.instants import LATEST, plus_ms
 from towpath_engine.core.model import Failure, KeptSignal, Step
+from towpath_engine.core.payloads import remember_replaced
 from towpath_engine.core.scope import Scope
 from towpath_engine.core.settling import (
     NULL,
@@ -107,7 +108,9 @@ def _visited(changes: Changes, step_def: StepDef) -> Step:
         return fresh
     output = earlier.output if earlier.status is StepStatus.COMPLETED else earlier.last_output
     again = replace(fresh, status=earlier.status, visit=earlier.visit + 1, last_output=output)
-    return changes.move(again, StepChange.REVISITED)
+    revisited = changes.move(again, StepChange.REVISITED)
+    remember_replaced(changes, earlier)
+    return revisited
 
 
 def _begin(changes: Changes, step: Step) -> Onward:

@@ -16,6 +16,7 @@ from towpath_engine.core.events import ReportReceived
 from towpath_engine.core.instants import plus_ms
 from towpath_engine.core.metadata import MetadataRefused, merged
 from towpath_engine.core.model import Failure, Step
+from towpath_engine.core.payloads import remember_report
 from towpath_engine.core.retry import release_wait_ms
 from towpath_engine.core.settling import complete_step
 from towpath_engine.core.states import StepStatus
@@ -37,6 +38,7 @@ def apply_report(changes: Changes, event: ReportReceived) -> Verdict:
     if step is None or step.queue != event.queue:
         return Verdict.STALE
     report = event.report
+    remember_report(changes, report)
     match report:
         case StepStarted():
             start_clock(changes, step, report.worker_id)

@@ -1,0 +1,158 @@
+"""Decides a recorded history again: each event is rebuilt from its transitions, for `decide`.
+
+Pure. A history that replays differently was written by another version of the engine, under other
+limits, or by a fault; the first difference says where to look. Signs of life that changed nothing
+(heartbeats, a second `step-started`) are no events of a history: what they left behind comes with
+the payload of the transition that ended their attempt.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from towpath_engine.core.changes import StepNotLoaded
+from towpath_engine.core.decide import decide
+from towpath_engine.core.dispatching import NotDispatched
+from towpath_engine.core.effects import Decision, Verdict
+from towpath_engine.core.events import Event
+from towpath_engine.core.model import Run, Step, Transition
+from towpath_engine.core.replayed_events import rebuild
+from towpath_engine.core.replayed_reports import Outputs, Unreplayable
+from towpath_engine.core.transitions import IllegalTransition, RunChange
+from towpath_protocol.errors import ProtocolError
+from towpath_protocol.times import parse_instant
+
+_COMPARED: Final = (
+    "seq", "at", "what", "step", "before", "after", "attempt", "iteration", "visit", "token",
+    "data",
+)  # fmt: skip
+# What `decide` raises for a state that no engine could have come to: a history that was edited.
+_FAULTS: Final = (
+    IllegalTransition, StepNotLoaded, NotDispatched, AssertionError, LookupError, ValueError,
+)  # fmt: skip
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """Where a replay parts from the record. None: there is no such transition on that side."""
+
+    seq: int
+    fields: tuple[str, ...]
+    recorded: Transition | None
+    replayed: Transition | None
+    reason: str = ""
+    """Set when the decision could not be made at all."""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One decision: what was recorded, the event it was rebuilt as, and what `decide` says now."""
+
+    number: int
+    recorded: Sequence[Transition]
+    event: Event | None
+    before: Run
+    after: Run
+    changed: Sequence[Step] = ()
+    difference: Difference | None = None
+
+
+def replay(run: Run, history: Sequence[Transition]) -> Iterator[Turn]:
+    """Each decision of the history in order; the last one has the difference, if there is one.
+
+    `run` has the facts of the start (core.create; when a delayed one begins, the history says),
+    `history` all transitions from seq 1, with whole payloads. Nothing is raised for a history that
+    can't be: that is a difference, too.
+    """
+    run = _as_started(run, history)
+    outputs = Outputs(history)
+    for number, recorded in enumerate(decisions_of(history), start=1):
+        turn = _decide_again(number, run, recorded, outputs)
+        yield turn
+        if turn.difference is not None:
+            return
+        run = turn.after
+
+
+def decisions_of(history: Iterable[Transition]) -> Iterator[Sequence[Transition]]:
+    """The transitions of each decision: the first one of each has the seed."""
+    group: list[Transition] = []
+    for transition in history:
+        if transition.cause.seed is not None and group:
+            yield group
+            group = []
+        group.append(transition)
+    if group:
+        yield group
+
+
+def _as_started(run: Run, history: Sequence[Transition]) -> Run:
+    first = history[0] if history else None
+    if first is None or first.what != RunChange.DELAYED or first.data is None:
+        return run
+    try:
+        start_at = parse_instant(str(first.data.get("start_at")), "start_at")
+    except ProtocolError:
+        return run  # the first decision will differ
+    return replace(run, start_at=start_at)
+
+
+# One decision
+
+
+def _decide_again(number: int, run: Run, recorded: Sequence[Transition], outputs: Outputs) -> Turn:
+    turn = Turn(number=number, recorded=recorded, event=None, before=run, after=run)
+    try:
+        alive, event = rebuild(run, recorded, outputs)
+        turn = replace(turn, event=event)
+        decision = decide(alive, event, recorded[0].at)
+    except Unreplayable as fault:
+        return _failed(turn, str(fault))
+    except msgspec.MsgspecError as fault:
+        return _failed(turn, f"its data or payload can't be read: {fault}")
+    except _FAULTS as fault:
+        return _failed(turn, f"the decision fails: {type(fault).__name__}: {fault}")
+    return replace(
+        turn,
+        after=decision.run,
+        changed=decision.changed,
+        difference=_compare(recorded, decision),
+    )
+
+
+def _failed(turn: Turn, reason: str) -> Turn:
+    first = turn.recorded[0]
+    difference = Difference(seq=first.seq, fields=(), recorded=first, replayed=None, reason=reason)
+    return replace(turn, difference=difference)
+
+
+def _compare(recorded: Sequence[Transition], decision: Decision) -> Difference | None:
+    replayed = decision.transitions
+    for index in range(max(len(recorded), len(replayed))):
+        was = recorded[index] if index < len(recorded) else None
+        now = replayed[index] if index < len(replayed) else None
+        fields = _different_fields(was, now)
+        if fields or was is None or now is None:
+            verdict = decision.verdict
+            return Difference(
+                seq=recorded[0].seq + index,
+                fields=fields,
+                recorded=was,
+                replayed=now,
+                reason="" if verdict is Verdict.APPLIED else f"the event is {verdict.value} now",
+            )
+    return None
+
+
+def _different_fields(was: Transition | None, now: Transition | None) -> tuple[str, ...]:
+    if was is None or now is None:
+        return ()
+    return tuple(
+        name for name in _COMPARED if _plain(getattr(was, name)) != _plain(getattr(now, name))
+    )
+
+
+def _plain(value: object) -> object:
+    """As it comes back from JSON, which is how the record has it."""
+    return msgspec.json.decode(msgspec.json.encode(value)) if isinstance(value, dict) else value

@@ -1,0 +1,158 @@
+"""Events, rebuilt from the transitions that they made and from what rows keep."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from towpath_engine.core.events import (
+    AttemptLost,
+    CancelRequested,
+    DecisionContinued,
+    DispatchDelivered,
+    DispatchVanished,
+    Event,
+    ReportReceived,
+    RunBegun,
+    SignalReceived,
+    TimerDue,
+)
+from towpath_engine.core.model import KeptSignal, Run, Transition
+from towpath_engine.core.payloads import Payload, decode_payload
+from towpath_engine.core.replayed_reports import Outputs, Unreplayable, report_of
+from towpath_engine.core.states import OPEN_STEP, StepStatus
+from towpath_engine.core.transitions import RunChange, StepChange
+from towpath_protocol.times import parse_instant
+
+_LOST: Final = "the broker gave the attempt up: "
+
+
+def rebuild(run: Run, recorded: Sequence[Transition], outputs: Outputs) -> tuple[Run, Event]:
+    """The event behind the transitions of one decision, and the run as it was then: with what
+    unrecorded signs of life had left on it.
+
+    Raises Unreplayable, or an error of msgspec for a payload that can't be read.
+    """
+    payload = decode_payload(recorded[0].payload)
+    alive = _with_signs_of_life(run, recorded[0], payload)
+    return alive, _event_of(alive, recorded, payload, outputs)
+
+
+def _with_signs_of_life(run: Run, first: Transition, payload: Payload) -> Run:
+    """The run with what unrecorded signs of life have left on the step of this transition."""
+    step = run.steps.get(first.step or "")
+    if step is None or step.status not in (StepStatus.DISPATCHED, StepStatus.RUNNING):
+        return run
+    alive = step
+    if bytes(payload.progress):
+        alive = replace(alive, progress=bytes(payload.progress))
+    if payload.heartbeat_deadline_at is not None:
+        until = parse_instant(payload.heartbeat_deadline_at, "heartbeat_deadline_at")
+        alive = replace(alive, heartbeat_deadline_at=until)
+    if first.cause.kind == "step-released" and alive.worker_id is not None:
+        # Only the worker that has the attempt may give it back, so it was this one.
+        alive = replace(alive, worker_id=first.cause.worker_id)
+    return run if alive is step else replace(run, steps={**run.steps, alive.path: alive})
+
+
+def _event_of(
+    run: Run, recorded: Sequence[Transition], payload: Payload, outputs: Outputs
+) -> Event:
+    first = recorded[0]
+    seed, cause = first.cause.seed or "", replace(first.cause, seed=None)
+    if first.what == RunChange.SIGNALLED:
+        return SignalReceived(seed=seed, cause=cause, signal=_signal_of(first, payload))
+    match cause.type:
+        case "start":
+            return RunBegun(seed=seed, cause=cause)
+        case "timer":
+            return TimerDue(seed=seed, cause=cause, path=_timer_path(run, first))
+        case "cancel":
+            by, reason = _who_cancelled(recorded)
+            return CancelRequested(seed=seed, cause=cause, by=by, reason=reason)
+        case "engine":
+            return DecisionContinued(seed=seed, cause=cause)
+        case "report" | "delivered" | "lost":
+            return _event_of_attempt(run, recorded, payload, outputs)
+        case other:
+            raise _give_up(first, f"a cause of type {other!r} is not known")
+
+
+def _event_of_attempt(
+    run: Run, recorded: Sequence[Transition], payload: Payload, outputs: Outputs
+) -> Event:
+    first = recorded[0]
+    seed, cause, token = first.cause.seed or "", replace(first.cause, seed=None), _token_of(first)
+    if cause.type == "delivered":
+        return DispatchDelivered(seed=seed, cause=cause, token=token)
+    if cause.type == "lost" and first.what == StepChange.REDISPATCHED:
+        return DispatchVanished(seed=seed, cause=cause, token=token)
+    if cause.type == "lost":
+        return AttemptLost(seed=seed, cause=cause, token=token, reason=_why_lost(first))
+    step = run.steps.get(first.step or "")
+    return ReportReceived(
+        seed=seed,
+        cause=cause,
+        token=token,
+        queue="" if step is None or step.queue is None else step.queue,
+        report=report_of(recorded, payload, outputs),
+    )
+
+
+def _signal_of(first: Transition, payload: Payload) -> KeptSignal:
+    if payload.signal is None or payload.received_at is None:
+        raise _give_up(first, "the signal is not in the history: it must be read with its payloads")
+    sent_by = None if first.data is None else first.data.get("sent_by")
+    return KeptSignal(
+        number=0,
+        name=_text(first, "signal"),
+        payload=bytes(payload.signal),
+        message_id=_text(first, "message_id"),
+        sent_by=sent_by,
+        received_at=parse_instant(payload.received_at, "received_at"),
+    )
+
+
+def _timer_path(run: Run, first: Transition) -> str | None:
+    """Whose instant it was: the step's that changed first, if it was open and due, else the run's
+    own (which may enter a step, when a decision was split)."""
+    step = run.steps.get(first.step or "")
+    if step is None or step.status not in OPEN_STEP or first.what == StepChange.CANCELLED:
+        return None
+    return step.path if step.due_at is not None and step.due_at <= first.at else None
+
+
+def _who_cancelled(recorded: Sequence[Transition]) -> tuple[str | None, str | None]:
+    end = next((row for row in recorded if row.what == RunChange.CANCELLED), None)
+    data: Mapping[str, object] = {} if end is None or end.data is None else end.data
+    by, reason = data.get("by"), data.get("reason")
+    return (by if isinstance(by, str) else None, reason if isinstance(reason, str) else None)
+
+
+def _token_of(first: Transition) -> str:
+    """The token of the attempt that the event was about."""
+    token = first.cause.token or first.token
+    if token is None and first.data is not None:
+        token = first.data.get("token")
+    if token is None:
+        raise _give_up(first, "it does not say which attempt it was about")
+    return token
+
+
+def _why_lost(first: Transition) -> str:
+    error: object = None if first.data is None else first.data.get("error")
+    message = ""
+    if isinstance(error, Mapping):
+        message = str(error.get("message"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - JSON
+    return message.removeprefix(_LOST)
+
+
+def _text(row: Transition, name: str) -> str:
+    value: object = None if row.data is None else row.data.get(name)
+    if not isinstance(value, str):
+        raise _give_up(row, f"its data has no {name}")
+    return value
+
+
+def _give_up(row: Transition, reason: str) -> Unreplayable:
+    return Unreplayable(f"transition {row.seq} ({row.what}): {reason}")
