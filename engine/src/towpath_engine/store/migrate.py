@@ -19,6 +19,7 @@ from msgspec import Struct
 from towpath_engine.store.errors import SchemaMismatch
 from towpath_engine.store.pool import Pool
 from towpath_engine.store.session import Connection, translating
+from towpath_engine.store.tls import check_tls_files
 
 _NAME: Final = re.compile(r"^(\d{4})_[a-z0-9_]+\.sql$")
 _HEADER: Final = re.compile(r"^-- runs: (before|after) the code\n")
@@ -97,6 +98,7 @@ async def migrate(
     changed, StoreUnavailable without a connection, StoreRejected when a migration fails.
     """
     check_schema_name(schema)
+    check_tls_files(dsn)
     wanted = load_migrations() if migrations is None else migrations
     with translating():
         connection = await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS)

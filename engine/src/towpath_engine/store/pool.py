@@ -6,6 +6,7 @@ import asyncpg
 
 from towpath_engine.store.errors import SchemaMismatch
 from towpath_engine.store.session import Connection, translating
+from towpath_engine.store.tls import check_tls_files
 
 # Quoted: the class takes a parameter for the type checker only.
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -69,6 +70,7 @@ async def open_pool(
     a server that does not answer at all. Raises StoreUnavailable when no connection can be made,
     SchemaMismatch for a server older than Postgres 15.
     """
+    check_tls_files(dsn)
     with translating():
         pool = await asyncpg.create_pool(
             dsn,

@@ -12,6 +12,7 @@ import asyncpg
 from towpath_engine.store.errors import SchemaMismatch
 from towpath_engine.store.migrate import check_schema_name
 from towpath_engine.store.session import translating
+from towpath_engine.store.tls import check_tls_files
 
 _CONNECT_SECONDS: Final = 10
 
@@ -48,6 +49,7 @@ async def grant_role(dsn: str, schema: str, role: str) -> list[str]:
     login does not own the schema; StoreUnavailable without a connection.
     """
     statements = role_grants(schema, role)
+    check_tls_files(dsn)
     with translating():
         connection = await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS)
         try:

@@ -13,6 +13,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from towpath_engine.store.errors import StoreError, StoreRejected, StoreUnavailable
 from towpath_engine.store.statements import load_statement
+from towpath_engine.store.tls import tls_reason
 
 # Quoted: these classes take parameters for the type checker only.
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
@@ -31,10 +32,13 @@ def translate(fault: BaseException) -> StoreError:
         if state[:2] in _CLASSES_REJECTED:
             return StoreRejected(str(fault), constraint=getattr(fault, "constraint_name", None))
         return StoreUnavailable(f"Postgres answered {state}: {fault}")
+    if reason := tls_reason(fault):
+        return StoreUnavailable(f"no connection to Postgres: {reason}")
     if isinstance(fault, ValueError | TypeError):
         # asyncpg's own DataError: a value that can't be encoded for its parameter.
         return StoreRejected(str(fault))
-    return StoreUnavailable(f"no connection to Postgres: {fault or type(fault).__name__}")
+    reason = " ".join(str(fault).split()) or type(fault).__name__
+    return StoreUnavailable(f"no connection to Postgres: {reason}")
 
 
 @contextmanager
