@@ -42,7 +42,12 @@ def test_every_way_to_be_known_comes_from_the_environment_under_the_engines_name
         "TOWPATH_NATS_URL": "tls://a:1",
         "TOWPATH_PREFIX": "mine",
         "TOWPATH_NATS_INBOX_PREFIX": "_INBOX_mine",
+        "TOWPATH_NATS_TLS_HANDSHAKE_FIRST": "true",
+        # One identity only; an empty variable is none.
         "TOWPATH_NATS_NKEY_SEED_FILE": "",
+        "TOWPATH_NATS_TOKEN": "",
+        "TOWPATH_NATS_USER": "",
+        "TOWPATH_NATS_PASSWORD": "",
     }
     options = connection_options(environ=environ)
     assert options == ConnectionOptions(
@@ -52,10 +57,19 @@ def test_every_way_to_be_known_comes_from_the_environment_under_the_engines_name
         tls_ca_file="/tls_ca_file",
         tls_cert_file="/tls_cert_file",
         tls_key_file="/tls_key_file",
+        tls_hostname="/tls_hostname",
+        tls_handshake_first=True,
         inbox_prefix="_INBOX_mine",
     )
     assert set(FROM_ENVIRONMENT.values()) <= {f"TOWPATH_{name.upper()}" for name in DOCUMENTATION}
     assert connection_options("nats://b:2", environ=environ).credentials_file == "/credentials_file"
+
+
+def test_user_and_password_or_a_token_may_come_from_the_environment() -> None:
+    user = {"TOWPATH_NATS_USER": "me", "TOWPATH_NATS_PASSWORD": "secret"}
+    assert connection_options(environ=user) == ConnectionOptions(user="me", password="secret")
+    token = {"TOWPATH_NATS_TOKEN": "secret"}
+    assert connection_options(environ=token) == ConnectionOptions(token="secret")
 
 
 def test_options_that_contradict_each_other_are_refused() -> None:

@@ -25,11 +25,16 @@ _INBOX_PREFIX = re.compile(r"(_INBOX|_R_)[A-Za-z0-9_-]*")
 FROM_ENVIRONMENT: Final[Mapping[str, str]] = {
     "nats_url": "TOWPATH_NATS_URL",
     "prefix": "TOWPATH_PREFIX",
+    "user": "TOWPATH_NATS_USER",
+    "password": "TOWPATH_NATS_PASSWORD",
+    "token": "TOWPATH_NATS_TOKEN",
     "credentials_file": "TOWPATH_NATS_CREDENTIALS_FILE",
     "nkey_seed_file": "TOWPATH_NATS_NKEY_SEED_FILE",
     "tls_ca_file": "TOWPATH_NATS_TLS_CA_FILE",
     "tls_cert_file": "TOWPATH_NATS_TLS_CERT_FILE",
     "tls_key_file": "TOWPATH_NATS_TLS_KEY_FILE",
+    "tls_hostname": "TOWPATH_NATS_TLS_HOSTNAME",
+    "tls_handshake_first": "TOWPATH_NATS_TLS_HANDSHAKE_FIRST",
     "inbox_prefix": "TOWPATH_NATS_INBOX_PREFIX",
 }
 """Field of `ConnectionOptions` → environment variable; the engine reads the same names."""
@@ -166,7 +171,7 @@ def connection_options(
     }
     given = {"nats_url": nats_url, "prefix": prefix}
     fields.update({field: value for field, value in given.items() if value})
-    return convert(fields, ConnectionOptions)
+    return convert(fields, ConnectionOptions, strict=False)  # a flag is text here
 
 
 def _without_user(url: str) -> str:

@@ -70,6 +70,26 @@ class Received(Struct, frozen=True):
         return self.headers.get("Status") if not self.body else None
 
 
+class _CarefulClient(NatsClient):
+    """Shows no password to a server in the clear where TLS is demanded.
+
+    The client would log in without TLS at a server that announces none, and so does whoever sits
+    in front of it. Raises InsecureServerError, which counts as a server that is away.
+    """
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        super().__init__()
+        self._demanded = options.demands_tls and not options.tls_handshake_first
+        self._address = options.address
+
+    def _connect_command(self) -> bytes:
+        server = self._current_server
+        websocket = server is not None and server.uri.scheme == "wss"
+        if self._demanded and not websocket and not self._server_info.get("tls_required"):
+            raise InsecureServerError(f"the server at {self._address} speaks no TLS")
+        return super()._connect_command()
+
+
 Callback = Callable[[Received], None]
 
 
@@ -232,10 +252,9 @@ class Connection:
         while True:
             await asyncio.sleep(wait_seconds)
             wait_seconds = min(REBUILD_WAIT_MAX_SECONDS, max(0.25, wait_seconds * 2))
-            client = NatsClient()
+            client = _CarefulClient(self._options)
             try:
                 await client.connect(**self._arguments(client))
-                self._require_tls(client)
                 for subscription in list(self._subscriptions):
                     await subscription.attach(client)
             except (
@@ -272,13 +291,7 @@ class Connection:
                 _log.warning("nats_error name=%s error=%s", self._name, text)
 
         async def on_reconnect() -> None:
-            try:
-                self._require_tls(client)
-            except TransportError as error:
-                _log.error("nats_refused name=%s error=%s", self._name, error)
-                await client.close()
-            else:
-                self._reset()
+            self._reset()
 
         async def on_closed() -> None:
             self._closed(client)
@@ -307,14 +320,6 @@ class Connection:
             "reconnected_cb": on_reconnect,
             "closed_cb": on_closed,
         }
-
-    def _require_tls(self, client: NatsClient) -> None:
-        """The client goes on in the clear with a server that asks for no TLS; we do not."""
-        if not self._options.demands_tls or self._options.tls_handshake_first:
-            return
-        untyped: Any = client
-        if not untyped._server_info.get("tls_required"):  # noqa: SLF001 -- offered nowhere else
-            raise InsecureServerError(f"the server at {self._options.address} speaks no TLS")
 
     def _closed(self, client: NatsClient) -> None:
         # The client gave up for good; only a new one can help (nats-py never revives itself).
