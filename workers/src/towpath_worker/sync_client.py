@@ -16,12 +16,11 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Iterator,
     Mapping,
     Sequence,
 )
-from concurrent.futures import Future
+from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -29,6 +28,7 @@ from towpath_worker.client import DEFAULT_TIMEOUT_SECONDS, Client
 from towpath_worker.options import ConnectionOptions
 from towpath_worker.runs import RunHandle
 from towpath_worker.starts import StartItem
+from towpath_worker.transport import NotConnectedError
 from towpath_worker.values import Json
 
 P = ParamSpec("P")
@@ -42,35 +42,40 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Start the loop. RuntimeError when it runs already."""
-        if self._thread is not None:
-            raise RuntimeError("the client is open already")
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._serve, args=(self._loop,), name="towpath-client", daemon=True
-        )
-        self._thread.start()
+        # A call is handed to the loop before it is stopped, or not at all: none waits for ever.
+        self._lock = threading.Lock()
 
     @property
     def running(self) -> bool:
         """Whether calls are taken."""
         return self._loop is not None
 
-    def run(self, coroutine: Coroutine[object, object, T]) -> T:
-        """The result of a coroutine. RuntimeError when the loop does not run, or is our own."""
-        loop = self._loop
-        if loop is None or threading.current_thread() is self._thread:
-            coroutine.close()
-            raise RuntimeError(
-                "the client is not open: use it inside `with SyncClient() as client:`"
-                if loop is None
-                else "a blocking call inside the client's own event loop would never return"
+    def start(self) -> None:
+        """Start the loop. RuntimeError when it runs already."""
+        with self._lock:
+            if self._loop is not None:
+                raise RuntimeError("the client is open already")
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=_serve, args=(self._loop,), name="towpath-client", daemon=True
             )
-        future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, loop)
+            self._thread.start()
+
+    def run(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Await what `make` makes, on the loop. NotConnectedError when the client is closed
+        meanwhile; RuntimeError when it is not open, or when this is the loop's own thread."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a blocking call inside the client's own loop would never return")
+        with self._lock:
+            if self._loop is None:
+                raise RuntimeError(
+                    "the client is not open: use it inside `with SyncClient() as client:`"
+                )
+            future = asyncio.run_coroutine_threadsafe(_made(make), self._loop)
         try:
             return future.result()
+        except CancelledError as error:
+            raise NotConnectedError("the client was closed before the answer came") from error
         except BaseException:
             # KeyboardInterrupt, for one, arrives while we wait.
             future.cancel()
@@ -78,22 +83,22 @@ class LoopThread:
 
     def stop(self) -> None:
         """Cancel what still runs, close the loop, end the thread."""
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        if loop is None or thread is None:
-            return
-        asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = None
+        if loop is not None and thread is not None:
+            asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
 
-    @staticmethod
-    def _serve(loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 async def _cancel_others() -> None:
@@ -103,8 +108,8 @@ async def _cancel_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _awaited(awaitable: Awaitable[T]) -> T:
-    return await awaitable
+async def _made(make: Callable[[], Awaitable[T]]) -> T:
+    return await make()
 
 
 async def _next(iterator: AsyncIterator[T]) -> tuple[T] | None:
@@ -128,20 +133,20 @@ class Facade(Generic[Inner]):
         self._thread = thread
         self._inner = inner
 
-    def call(self, awaitable: Awaitable[T]) -> T:
+    def call(self, make: Callable[[Inner], Awaitable[T]]) -> T:
         """Wait for it, blocking. For the façades of this module."""
-        return self._thread.run(_awaited(awaitable))
+        return self._thread.run(lambda: make(self._inner))
 
     def iterate(self, make: Callable[[Inner], AsyncIterator[T]]) -> Iterator[T]:
         """Its values, blocking for each. For the façades of this module."""
         iterator = make(self._inner)
         try:
-            while (found := self._thread.run(_next(iterator))) is not None:
+            while (found := self._thread.run(lambda: _next(iterator))) is not None:
                 yield found[0]
         finally:
             # A closed client has ended its iterators itself.
             if self._thread.running:
-                self._thread.run(_end(iterator))
+                self._thread.run(lambda: _end(iterator))
 
     @property
     def thread(self) -> LoopThread:
@@ -161,7 +166,7 @@ def _blocking(
 
     @functools.wraps(method)
     def call(self: Facade[Inner], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.call(method(self.inner, *args, **kwargs))
+        return self.call(lambda inner: method(inner, *args, **kwargs))
 
     return call
 
@@ -185,7 +190,7 @@ def _giving_a_handle(
 
     @functools.wraps(method)
     def call(self: Facade[Inner], /, *args: P.args, **kwargs: P.kwargs) -> "SyncRunHandle":
-        return SyncRunHandle(self.thread, self.call(method(self.inner, *args, **kwargs)))
+        return SyncRunHandle(self.thread, self.call(lambda inner: method(inner, *args, **kwargs)))
 
     return call
 
@@ -220,8 +225,8 @@ class SyncRunHandle(Facade[RunHandle]):
     ) -> Json | T:
         """Wait until the run has settled; its output. See `RunHandle.result`."""
         if type is None:
-            return self.call(self.inner.result(timeout=timeout))
-        return self.call(self.inner.result(timeout=timeout, type=type))
+            return self.call(lambda run: run.result(timeout=timeout))
+        return self.call(lambda run: run.result(timeout=timeout, type=type))
 
     get = _blocking(RunHandle.get)
     status = _blocking(RunHandle.status)
@@ -279,7 +284,7 @@ class SyncClient(Facade[Client]):
         """Start the thread and connect. Raises what `Client.open` raises."""
         self.thread.start()
         try:
-            self.call(self.inner.open())
+            self.call(lambda client: client.open())
         except BaseException:
             self.thread.stop()
             raise
@@ -288,7 +293,7 @@ class SyncClient(Facade[Client]):
         """Disconnect and end the thread; calls that still wait are cancelled."""
         if self.thread.running:
             try:
-                self.call(self.inner.close())
+                self.call(lambda client: client.close())
             finally:
                 self.thread.stop()
 
@@ -300,7 +305,7 @@ class SyncClient(Facade[Client]):
         self, items: Sequence[StartItem | Mapping[str, object]]
     ) -> Sequence[SyncRunHandle]:
         """Start any number of runs, each on its own. See `Client.start_many`."""
-        handles = self.call(self.inner.start_many(items))
+        handles = self.call(lambda client: client.start_many(items))
         return [SyncRunHandle(self.thread, handle) for handle in handles]
 
     deploy = _blocking(Client.deploy)
