@@ -4,11 +4,11 @@
 SELECT candidate.*
 FROM (
   SELECT
-    run.id, run.status, run.version, run.seq, run.workflow, run.workflow_version, run.key,
-    run.request_id, run.priority, run.tags, 'null'::bytea AS input, '{}'::bytea AS context,
+    run_tag.run_id AS id, run.status, run.version, run.seq, run.workflow, run.workflow_version,
+    run.key, run.request_id, run.priority, run.tags, 'null'::bytea AS input, '{}'::bytea AS context,
     '{}'::bytea AS metadata, NULL::bytea AS output, run.error, run.triggered_by, run.traceparent,
     run.restarted_from, run.parent_run_id, run.cancelled_by, run.cancel_reason, run.paused_at,
-    run.paused_by, run.pause_reason, run.revival_count, run.created_at, run.start_at,
+    run.paused_by, run.pause_reason, run.revival_count, run_tag.created_at, run.start_at,
     run.started_at, run.settled_at, run.deadline_at, run.last_at, run.cursor, run.last_step,
     run.signal_count, run.reached,
     row_number() OVER (ORDER BY run_tag.created_at DESC, run_tag.run_id DESC) AS place,
