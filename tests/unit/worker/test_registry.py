@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from towpath_worker import Context, Worker
 from towpath_worker.registry import describe
@@ -28,8 +29,8 @@ def test_a_parameter_called_ctx_needs_no_annotation() -> None:
 
 
 def test_annotations_may_name_types_of_the_place_of_definition() -> None:
-    class Local(dict[str, int]):
-        pass
+    class Local(Struct):
+        n: int = 0
 
     def make() -> None:
         def task(order: "Local") -> object:

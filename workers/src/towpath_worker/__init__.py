@@ -13,13 +13,17 @@ from towpath_worker.api_errors import (
     OutcomeUnknownError,
     OverloadedError,
 )
+from towpath_worker.capture import capture_structlog
 from towpath_worker.client import Client
-from towpath_worker.context import Cancelled, Context, LastError
+from towpath_worker.context import Cancelled, CancelledFlag, Context, LastError, ProcessContext
 from towpath_worker.credentials import ConnectionOptionsError
 from towpath_worker.following import Event, LogLine
+from towpath_worker.lifespans import LifespanError
+from towpath_worker.metrics import PrometheusMetrics, WorkerMetrics
 from towpath_worker.options import ConnectionOptions, WorkerOptions
 from towpath_worker.outcomes import Again, RetryAfter, TerminalError
 from towpath_worker.runs import RunFailed, RunHandle, StartManyError
+from towpath_worker.signatures import RegistrationError, TaskNameError, TaskTypeError
 from towpath_worker.starts import StartItem
 from towpath_worker.sync_client import SyncClient, SyncRunHandle
 from towpath_worker.transport import NoAnswerError, NotConnectedError, TransportError
@@ -30,6 +34,7 @@ __all__ = [
     "Again",
     "ApiError",
     "Cancelled",
+    "CancelledFlag",
     "Client",
     "ConflictError",
     "ConnectionOptions",
@@ -43,6 +48,7 @@ __all__ = [
     "InvalidValueError",
     "Json",
     "LastError",
+    "LifespanError",
     "LogLine",
     "NoAnswerError",
     "NotConnectedError",
@@ -51,6 +57,9 @@ __all__ = [
     "OutcomeUnknownError",
     "OverloadedError",
     "Priority",
+    "ProcessContext",
+    "PrometheusMetrics",
+    "RegistrationError",
     "RetryAfter",
     "RunFailed",
     "RunHandle",
@@ -58,9 +67,13 @@ __all__ = [
     "StartManyError",
     "SyncClient",
     "SyncRunHandle",
+    "TaskNameError",
+    "TaskTypeError",
     "TerminalError",
     "TransportError",
     "Worker",
+    "WorkerMetrics",
     "WorkerOptions",
+    "capture_structlog",
     "run_workers",
 ]

@@ -2,25 +2,35 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, assert_never
 
+import msgspec
 from msgspec import Raw, Struct
 
 from towpath_protocol.codec import encode
 from towpath_protocol.failures import Failure
-from towpath_protocol.reports import ReleaseReason, Report, StepFailed, StepHeartbeat, StepStarted
+from towpath_protocol.reports import (
+    ReleaseReason,
+    Report,
+    StepCompleted,
+    StepFailed,
+    StepHeartbeat,
+    StepReleased,
+    StepStarted,
+)
 from towpath_worker.background import Background
 from towpath_worker.clock import now_ms, wall_text
 from towpath_worker.context import Context
 from towpath_worker.execution import Execution
-from towpath_worker.keeper import Keeper
+from towpath_worker.links import Link
+from towpath_worker.metrics import WorkerMetrics
 from towpath_worker.options import WorkerOptions
-from towpath_worker.outcomes import Dropped, Failed, Outcome, Released
+from towpath_worker.outcomes import Completed, Dropped, Failed, Outcome, Released
 from towpath_worker.registry import Registry, Task
 from towpath_worker.reporting import Reporter, headers_of, subject_of
 from towpath_worker.session import Action, Lease, LeaseState, Session
-from towpath_worker.transport import Connection, TransportError
+from towpath_worker.transport import TransportError
 
 _log = logging.getLogger("towpath.worker.attempt")
 
@@ -29,9 +39,25 @@ HEADERS_ROOM_BYTES: Final = 16 * 1024
 GIVE_BACK_SECONDS: Final = 30
 
 
+class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
+    """What attempts have of their worker: what its lifespan gave, how to ask the engine about a
+    token, what counts them."""
+
+    state: object
+    still_mine: Callable[[str, float], Awaitable[bool]]
+    metrics: WorkerMetrics
+
+
+# What the engine asks of these reports, asked before they are sent; the values in them are checked.
+_SHAPES: Final[Mapping[type[Report], msgspec.json.Decoder[Report]]] = {
+    shape: msgspec.json.Decoder(shape) for shape in (StepCompleted, StepFailed, StepReleased)
+}
+
+
 class _Running(Struct, eq=False):
-    context: Context
+    context: Context[object]
     started_at: str
+    begun_ms: int
     task: asyncio.Task[None] | None = None
     executing: bool = True
     heartbeat_count: int = 0
@@ -48,19 +74,22 @@ class Attempts:
         session: Session,
         registry: Registry,
         execution: Execution,
-        connection: Connection,
+        link: Link,
         reporter: Reporter,
-        keeper: Keeper,
         options: WorkerOptions,
+        surroundings: Surroundings,
         on_actions: Callable[[list[Action]], None],
     ) -> None:
         self._session = session
         self._registry = registry
         self._execution = execution
-        self._connection = connection
+        self._connection = link.connection
         self._reporter = reporter
-        self._keeper = keeper
+        self._keeper = link.keeper
         self._options = options
+        self._state = surroundings.state
+        self._metrics = surroundings.metrics
+        self._still_mine = surroundings.still_mine
         self._worker_id = reporter.worker_id
         self._on_actions = on_actions
         self._background = Background()
@@ -70,8 +99,9 @@ class Attempts:
         """Run the lease's task; it has a slot."""
         task = self._registry.get(lease.dispatch.task)
         assert task is not None, "a lease of an unknown task never starts"
-        running = _Running(self._context(lease), wall_text())
+        running = _Running(self._context(lease), wall_text(), now_ms())
         self._running[lease.token] = running
+        self._metrics.attempt_started(lease.dispatch.queue, task.name)
         self.keep(lease)
         running.task = self._background.start(self._run(lease, task, running))
 
@@ -120,12 +150,14 @@ class Attempts:
         """Give up what still runs or is still being reported."""
         await self._background.cancel()
 
-    def _context(self, lease: Lease) -> Context:
+    def _context(self, lease: Lease) -> Context[object]:
         return Context(
             lease.dispatch,
             options=self._options,
             loop=asyncio.get_running_loop(),
             on_heartbeat=lambda: self._heartbeat(lease),
+            state=self._state,
+            still_mine=lambda seconds: self._still_mine(lease.token, seconds),
         )
 
     def _started(self, lease: Lease, running: _Running) -> StepStarted:
@@ -139,8 +171,15 @@ class Attempts:
 
     async def _run(self, lease: Lease, task: Task, running: _Running) -> None:
         dispatch = lease.dispatch
-        outcome = await self._execution.run(task, running.context, bytes(dispatch.input))
-        running.executing = False
+        ended = "released"
+        try:
+            outcome = await self._execution.run(task, running.context, bytes(dispatch.input))
+            if lease.state is LeaseState.RUNNING:
+                ended = _how(outcome)
+        finally:
+            running.executing = False
+            seconds = (now_ms() - running.begun_ms) / 1000
+            self._metrics.attempt_ended(dispatch.queue, task.name, outcome=ended, seconds=seconds)
         if isinstance(outcome, Failed):
             _log_failure(lease, outcome)
         if running.heartbeat_timer is not None:
@@ -186,18 +225,32 @@ class Attempts:
         self._on_actions(self._session.closed(lease.token, reported=over))
 
     def _fit(self, lease: Lease, report: Report) -> Report:
-        """Every part has its limit; a server with a small `max_payload` may still refuse the sum,
-        and would close the connection for it."""
-        size = len(encode(report)) + HEADERS_ROOM_BYTES
+        """The report, or the failure to report instead.
+
+        The engine would take one of a wrong shape for a dead letter, and the attempt would run
+        until its timeout. Every part has its limit; a server with a small `max_payload` may still
+        refuse the sum, and would close the connection for it.
+        """
+        text = encode(report)
+        shape = _SHAPES.get(type(report))
+        try:
+            if shape is not None:
+                shape.decode(text)
+        except msgspec.ValidationError as error:
+            return self._instead(lease, "InvalidOutput", f"the report is none: {error}")
+        size = len(text) + HEADERS_ROOM_BYTES
         if size <= self._connection.payload_bytes_max:
             return report
         message = f"the report has {size} bytes, NATS takes {self._connection.payload_bytes_max}"
+        return self._instead(lease, "TooLarge", message)
+
+    def _instead(self, lease: Lease, kind: str, message: str) -> StepFailed:
         return StepFailed(
             run_id=lease.dispatch.run_id,
             step=lease.dispatch.step,
             token=lease.token,
             worker_id=self._worker_id,
-            error=Failure(type="TooLarge", message=message, retryable=False),
+            error=Failure(type=kind, message=message, retryable=False),
         )
 
     def _heartbeat(self, lease: Lease) -> None:
@@ -244,6 +297,21 @@ class Attempts:
             )
         except TransportError:
             return
+
+
+def _how(outcome: Outcome) -> str:
+    """The word of the metrics."""
+    match outcome:
+        case Completed():
+            return "completed"
+        case Failed():
+            return "failed"
+        case Released():
+            return "released"
+        case Dropped():
+            return "dropped"
+        case _:
+            assert_never(outcome)
 
 
 def _log_failure(lease: Lease, failed: Failed) -> None:

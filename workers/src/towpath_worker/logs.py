@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from types import TracebackType
 from typing import Final
 
@@ -21,6 +21,11 @@ from towpath_worker.values import InvalidValueError, to_json
 
 LINE_OVERHEAD_BYTES: Final = 100
 FIELDS_BYTES_MAX: Final = 4_096
+
+STANDARD_FIELDS: Final = frozenset(
+    (*logging.LogRecord("", 0, "", 0, "", (), None).__dict__, "message", "asctime", "taskName")
+)
+"""What every record of `logging` has; the rest came by `extra`."""
 
 ExcInfo = (
     bool
@@ -42,6 +47,8 @@ class AttemptLog:
         self._bytes = 0
         self._cut = 0
         self._lock = threading.Lock()
+        self.on_line: Callable[[LogLine], None] | None = None
+        """Called with every line that is added, whole; for the worker."""
 
     def add(self, level: str, message: str, fields: Mapping[str, object]) -> None:
         """Append a line; older ones make room. Never raises for what it is given."""
@@ -54,6 +61,8 @@ class AttemptLog:
             kept = line.message.encode()[: self._bytes_max // 6].decode(errors="ignore")
             line = LogLine(at=line.at, level=level, message=kept + " [line cut]")
             size = len(msgspec.json.encode(line)) + 1
+        if self.on_line is not None:
+            self.on_line(line)
         with self._lock:
             self._lines.append((line, size))
             self._bytes += size
@@ -97,7 +106,7 @@ class AttemptLogger(logging.LoggerAdapter[logging.Logger]):
         **kwargs: object,
     ) -> None:
         """Log a line; also what `info`, `warning`, `exception` and the others call."""
-        text = _message(msg, args) + _traceback(exc_info)
+        text = _message(msg, args) + traceback_of(exc_info)
         self._attempt_log.add(logging.getLevelName(level).lower(), text, extra or {})
         super().log(
             level,
@@ -106,7 +115,7 @@ class AttemptLogger(logging.LoggerAdapter[logging.Logger]):
             exc_info=exc_info,
             stack_info=stack_info,
             stacklevel=stacklevel + 1,
-            extra={**(self.extra or {}), **(extra or {})},
+            extra={**(self.extra or {}), **_allowed(extra or {})},
             **kwargs,
         )
 
@@ -117,6 +126,11 @@ class AttemptLogger(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
+def _allowed(extra: Mapping[str, object]) -> dict[str, object]:
+    """Without the names that `logging` refuses; the attempt's log has them all the same."""
+    return {name: value for name, value in extra.items() if name not in STANDARD_FIELDS}
+
+
 def _message(msg: object, args: tuple[object, ...]) -> str:
     record = logging.LogRecord("", 0, "", 0, msg, args, None)
     try:
@@ -125,7 +139,8 @@ def _message(msg: object, args: tuple[object, ...]) -> str:
         return f"{msg} {args}"
 
 
-def _traceback(exc_info: ExcInfo) -> str:
+def traceback_of(exc_info: ExcInfo) -> str:
+    """The traceback, on lines of its own; empty when there is none."""
     match exc_info:
         case None | False | (None, None, None):
             return ""

@@ -125,6 +125,10 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
     report_ack_timeout_seconds: float = 5.0
     hold_seconds: float = 1.0
     """How long a delivery without a free slot may wait for one before it is given back."""
+    process_grace_seconds: float = 5.0
+    """How long a task in a process may go on after it was told to stop; then it is killed."""
+    lifespan_close_seconds: float = 10.0
+    """How long the closing of a lifespan may take, after the drain."""
     logs_bytes_max: int = 64 * 1024
     output_bytes_max: int = 256 * 1024
     metadata_bytes_max: int = 64 * 1024
@@ -141,6 +145,8 @@ class WorkerOptions(Struct, frozen=True, kw_only=True):
             "heartbeat_interval_seconds",
             "report_ack_timeout_seconds",
             "hold_seconds",
+            "process_grace_seconds",
+            "lifespan_close_seconds",
             "logs_bytes_max",
             "output_bytes_max",
             "metadata_bytes_max",

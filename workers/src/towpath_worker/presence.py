@@ -12,7 +12,8 @@ from typing import Final
 from towpath_protocol.codec import decode, encode
 from towpath_protocol.dispatch import WorkerHeartbeat, WorkerHeartbeatReply
 from towpath_protocol.errors import ProtocolError
-from towpath_worker.transport import Connection, TransportError
+from towpath_protocol.headers import SERVICE_ERROR
+from towpath_worker.transport import Connection, NoAnswerError, TransportError
 
 _log = logging.getLogger("towpath.worker.presence")
 
@@ -62,13 +63,26 @@ class Presence:
             if not self._stopped:
                 self._nudged.clear()
 
+    async def exchange(self, timeout_seconds: float) -> WorkerHeartbeatReply:
+        """One exchange, whose answer is acted upon and returned.
+
+        Raises NoAnswerError when no engine answers in time or it refuses, NotConnectedError
+        without a connection, ProtocolError for an answer that is none.
+        """
+        received = await self._connection.request(
+            self._subject, encode(self._describe()), timeout_seconds=timeout_seconds
+        )
+        refusal = received.headers.get(SERVICE_ERROR)
+        if refusal is not None:
+            raise NoAnswerError(f"the engine refused {self._subject}: {refusal}")
+        reply = decode(received.body, WorkerHeartbeatReply)
+        self._on_reply(reply)
+        return reply
+
     async def ask(self) -> None:
         """One exchange; without an engine, or without NATS, nothing happens."""
         try:
-            received = await self._connection.request(
-                self._subject, encode(self._describe()), timeout_seconds=ANSWER_SECONDS
-            )
-            reply = decode(received.body, WorkerHeartbeatReply)
+            await self.exchange(ANSWER_SECONDS)
         except TransportError as error:
             # Told once an outage: the worker goes on, but somebody may be waiting for it.
             level = logging.INFO if self._answered else logging.DEBUG
@@ -80,4 +94,3 @@ class Presence:
             if not self._answered:
                 _log.info("engine_answers_again subject=%s", self._subject)
             self._answered = True
-            self._on_reply(reply)

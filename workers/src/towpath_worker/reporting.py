@@ -7,6 +7,7 @@ between the two brings the dispatch back instead of losing the outcome.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Final, assert_never
 
 from msgspec import Raw
@@ -40,8 +41,14 @@ class Reporter:
     """Publishes reports of this worker, each until it is stored or its time is over."""
 
     def __init__(
-        self, connection: Connection, *, worker_id: str, ack_timeout_seconds: float
+        self,
+        connection: Connection,
+        *,
+        worker_id: str,
+        ack_timeout_seconds: float,
+        on_unconfirmed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_unconfirmed = on_unconfirmed
         self._connection = connection
         self._publisher = Publisher(connection)
         self.worker_id = worker_id
@@ -65,6 +72,7 @@ class Reporter:
                     timeout_seconds=max(0.5, min(self._ack_timeout_seconds, left_seconds)),
                 )
             except TransportError as error:
+                self._on_unconfirmed()
                 _log.info("report_unconfirmed token=%s error=%s", dispatch.token, error)
             else:
                 if isinstance(answer, PubAck):

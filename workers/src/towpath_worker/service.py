@@ -18,13 +18,15 @@ from towpath_protocol.dispatch import (
 )
 from towpath_protocol.errors import ProtocolError
 from towpath_protocol.subjects import control_subject, heartbeat_subject, parse_dispatch
-from towpath_worker.attempts import Attempts
+from towpath_worker.attempts import Attempts, Surroundings
 from towpath_worker.background import Background
 from towpath_worker.clock import now_ms
 from towpath_worker.execution import Execution
-from towpath_worker.keeper import Keeper
-from towpath_worker.options import ConnectionOptions, WorkerOptions
+from towpath_worker.links import Link
+from towpath_worker.metrics import WorkerMetrics
+from towpath_worker.options import WorkerOptions
 from towpath_worker.presence import TOKENS_MAX, Presence
+from towpath_worker.processes import TaskProcesses
 from towpath_worker.pulling import Delivery, Puller
 from towpath_worker.registry import Registry
 from towpath_worker.reporting import Reporter
@@ -39,7 +41,7 @@ from towpath_worker.session import (
     Start,
 )
 from towpath_worker.threads import TaskThreads
-from towpath_worker.transport import Connection, NotConnectedError, Received, TransportError
+from towpath_worker.transport import NoAnswerError, NotConnectedError, Received, TransportError
 
 _log = logging.getLogger("towpath.worker")
 
@@ -63,40 +65,46 @@ class StopRequest:
 
 
 class Service:
-    """Serves one queue until it is stopped. Use once."""
+    """Serves one queue until it is stopped, over a link that others may use too. Use once."""
 
     def __init__(
         self,
         queue: str,
         *,
+        prefix: str,
         registry: Registry,
-        connection: ConnectionOptions,
+        link: Link,
         options: WorkerOptions,
+        state: object,
+        metrics: WorkerMetrics,
     ) -> None:
         self.worker_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._queue = queue
-        self._prefix = connection.prefix
+        self._prefix = prefix
         self._registry = registry
         self._options = options
-        name = f"towpath-worker/{queue}/{self.worker_id}"
-        self._connection = Connection(connection, name=name)
-        self._keeper = Keeper(connection, name=name)
+        self._metrics = metrics
+        self._link = link
+        self._connection = link.connection
+        self._keeper = link.keeper
         self._threads = TaskThreads()
+        self._processes = TaskProcesses(self._threads, options)
         self._session = Session(slots=options.slots, hold_ms=round(options.hold_seconds * 1000))
         self._reporter = Reporter(
             self._connection,
             worker_id=self.worker_id,
             ack_timeout_seconds=options.report_ack_timeout_seconds,
+            on_unconfirmed=lambda: metrics.report_unconfirmed(queue),
         )
         self._background = Background()
         self._attempts = Attempts(
             session=self._session,
             registry=registry,
-            execution=Execution(self._threads, options),
-            connection=self._connection,
+            execution=Execution(self._threads, options, self._processes),
+            link=link,
             reporter=self._reporter,
-            keeper=self._keeper,
             options=options,
+            surroundings=Surroundings(state=state, still_mine=self._still_mine, metrics=metrics),
             on_actions=self._act,
         )
         self._presence = Presence(
@@ -117,24 +125,23 @@ class Service:
 
     async def run(self, stop: StopRequest) -> None:
         """Serve until `stop`, then drain. Survives every absence of NATS."""
-        self._keeper.start()
         try:
             if await self._open(stop):
                 await self._serve(stop)
         finally:
+            self._metrics.slots_set(self._queue, 0)
             self._presence.stop()
             self._puller.stop()
             await self._attempts.cancel()
             await self._background.cancel()
+            self._processes.close()
             self._threads.close()
-            self._keeper.stop()
-            await self._connection.close()
 
     async def _open(self, stop: StopRequest) -> bool:
         """True when connected; False when `stop` came first."""
         while not stop.event.is_set():
             try:
-                await self._connection.open(timeout_seconds=1.0)
+                await self._link.open(timeout_seconds=1.0)
             except NotConnectedError as error:
                 _log.info("worker_waiting queue=%s error=%s", self._queue, error)
             else:
@@ -144,7 +151,8 @@ class Service:
     async def _serve(self, stop: StopRequest) -> None:
         if not await self._subscribe(stop):
             return
-        self._connection.on_reset(self._presence.nudge)
+        self._connection.on_reset(self._on_reset)
+        self._metrics.slots_set(self._queue, self._options.slots)
         # The first exchange has the queue's consumers created, so that the first pull finds them.
         await self._presence.ask()
         self._background.start(self._presence.run())
@@ -232,6 +240,18 @@ class Service:
                 traceparent=delivery.traceparent,
             )
         )
+
+    def _on_reset(self) -> None:
+        self._metrics.connection_reset(self._queue)
+        self._presence.nudge()
+
+    async def _still_mine(self, token: str, timeout_seconds: float) -> bool:
+        """Whether the engine says, now, that this token is live. Raises TransportError."""
+        try:
+            reply = await self._presence.exchange(timeout_seconds)
+        except ProtocolError as error:
+            raise NoAnswerError(f"the engine's answer cannot be read: {error}") from error
+        return token not in reply.stale and token not in reply.cancel
 
     def _refuse(self, delivery: Delivery, reason: str) -> None:
         _log.error("dispatch_refused subject=%s reason=%s", delivery.subject, reason)

@@ -13,10 +13,14 @@ from msgspec.structs import replace
 
 from towpath_protocol.dispatch import StepDispatch
 from towpath_protocol.failures import Failure
+from towpath_worker import capture
 from towpath_worker.clock import wall_text
 from towpath_worker.context import Context, ContextNotes
 from towpath_worker.execution import Execution
+from towpath_worker.options import WorkerOptions
 from towpath_worker.outcomes import Again, Completed, Failed, Outcome
+from towpath_worker.processes import TaskProcesses, check_importable
+from towpath_worker.signatures import RunIn, Task
 from towpath_worker.threads import TaskThreads
 from towpath_worker.values import Json, from_json, to_json
 from towpath_worker.worker import Worker
@@ -57,9 +61,15 @@ async def run_task(  # noqa: PLR0913 -- the facts of a dispatch, by keyword
     metadata: Mapping[str, object] | None = None,
     last_error: Failure | None = None,
     last_progress: object = None,
+    state: object = None,
+    still_mine: bool = True,
 ) -> TaskOutcome:
-    """Run the task `name` of `worker` once. Raises LookupError when the worker has no such task,
-    InvalidValueError when a value is no JSON."""
+    """Run the task `name` of `worker` once.
+
+    `state` is what `context.state` gives (no lifespan is opened), `still_mine` what the engine
+    would answer. Raises LookupError when the worker has no such task, InvalidValueError when a
+    value is no JSON, TaskTypeError for a process task that a process would not find.
+    """
     task = worker.registry.get(name)
     if task is None:
         raise LookupError(f"the worker has no task {name!r}; it has {worker.registry.names}")
@@ -87,19 +97,36 @@ async def run_task(  # noqa: PLR0913 -- the facts of a dispatch, by keyword
         last_progress=_raw(last_progress),
     )
     heartbeats: list[None] = []
-    ctx = Context(
+
+    async def answer(_timeout_seconds: float) -> bool:
+        return still_mine
+
+    ctx = Context[object](
         dispatch,
         options=worker.options,
         loop=asyncio.get_running_loop(),
         on_heartbeat=lambda: heartbeats.append(None),
+        state=state,
+        still_mine=answer,
     )
-    threads = TaskThreads()
-    try:
-        outcome = await Execution(threads, worker.options).run(task, ctx, bytes(dispatch.input))
-    finally:
-        threads.close()
+    outcome = await _attempt(task, ctx, worker.options)
     await asyncio.sleep(0)  # a heartbeat of a thread arrives through the loop
     return _outcome(outcome, ctx.taken(), heartbeat_count=len(heartbeats))
+
+
+async def _attempt(task: Task, ctx: Context[object], options: WorkerOptions) -> Outcome:
+    if task.run_in is RunIn.PROCESS:
+        check_importable(task)
+    threads = TaskThreads()
+    processes = TaskProcesses(threads, options)
+    capture.install(echoes=False)
+    try:
+        execution = Execution(threads, options, processes)
+        return await execution.run(task, ctx, bytes(ctx.dispatch.input))
+    finally:
+        capture.uninstall()
+        processes.close()
+        threads.close()
 
 
 def _outcome(outcome: Outcome, notes: ContextNotes, *, heartbeat_count: int) -> TaskOutcome:

@@ -169,6 +169,12 @@ class Connection:
                 f"no NATS server takes us at {self._options.address}{reason}"
             ) from error
 
+    def check(self) -> None:
+        """Raises ConnectionOptionsError when a file of the options is unusable; asks nobody."""
+        read_credentials(self._options)
+        read_nkey_seed(self._options)
+        tls_context(self._options)
+
     async def close(self) -> None:
         """Flush and disconnect. Nothing works afterwards."""
         self._closing = True

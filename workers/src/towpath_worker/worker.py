@@ -2,21 +2,32 @@
 
 import asyncio
 import contextlib
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, overload
 
 from towpath_protocol.ids import check_queue
+from towpath_worker import capture
+from towpath_worker.lifespans import L, Lifespan, LifespanFunction
+from towpath_worker.links import Links
+from towpath_worker.metrics import NoMetrics, PrometheusMetrics, WorkerMetrics
 from towpath_worker.options import ConnectionOptions, WorkerOptions, connection_options
-from towpath_worker.registry import F, Registry
+from towpath_worker.processes import check_importable
+from towpath_worker.registry import F, P, Registry, RunIn
 from towpath_worker.service import Service, StopRequest
+
+METRICS_PORT: Final = "TOWPATH_WORKER_METRICS_PORT"
+METRICS_HOST: Final = "TOWPATH_WORKER_METRICS_HOST"
 
 
 class Worker:
     """Runs the tasks of one queue.
 
-    `nats_url` and `prefix` default to `TOWPATH_NATS_URL` and `TOWPATH_PREFIX`, then to what
-    `towpath dev` uses; `connection` replaces both. Raises ValueError for a bad queue name or
-    option.
+    `nats_url` and `prefix` default to the environment (`TOWPATH_NATS_URL`, `TOWPATH_PREFIX` and the
+    other names of `ConnectionOptions`), then to what `towpath dev` uses; `connection` replaces all
+    of that. `lifespan` opens what the tasks share, see `Worker.lifespan`. `metrics` replaces what
+    `run_workers` gives. Raises ValueError for a bad queue name or option.
     """
 
     def __init__(
@@ -28,52 +39,115 @@ class Worker:
         slots: int | None = None,
         options: WorkerOptions | None = None,
         connection: ConnectionOptions | None = None,
+        lifespan: LifespanFunction | None = None,
+        metrics: WorkerMetrics | None = None,
     ) -> None:
         self.queue = check_queue(queue)
+        self.metrics = metrics
         self._connection = connection
         self._nats_url = nats_url
         self._prefix = prefix
         chosen = options or WorkerOptions()
         self.options = chosen if slots is None else chosen.with_slots(slots)
         self.registry = Registry()
+        self._lifespan = lifespan
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: StopRequest | None = None
 
-    def task(self, name: str) -> Callable[[F], F]:
+    @overload
+    def task(self, name: str) -> Callable[[F], F]: ...
+    @overload
+    def task(self, name: str, *, run_in: Literal["thread"]) -> Callable[[F], F]: ...
+    @overload
+    def task(self, name: str, *, run_in: Literal["process"]) -> Callable[[P], P]: ...
+    def task(
+        self, name: str, *, run_in: Literal["thread", "process"] | None = None
+    ) -> Callable[[F], F] | Callable[[P], P]:
         """Register a function as a task; use it as a decorator, the function stays as it is.
 
-        The function takes its input (converted to its annotation; without one, plain JSON) and,
-        if it wants one, a `Context`. It returns its output or `Again`. `async def` runs in the
-        event loop, a plain function in a thread. Raises ValueError for a bad or repeated name,
-        TypeError for a function that takes something else.
+        The function takes its input (converted to its annotation; without one, plain JSON; a
+        default stands for a null input) and, if it wants one, a `Context`. It returns its output
+        or `Again`. `async def` runs in the event loop, a plain function in a thread, or, with
+        `run_in="process"`, in a process of its own, with a `ProcessContext`.
+
+        Raises TaskTypeError (a TypeError) for a function that cannot be a task, TaskNameError (a
+        ValueError) for a bad or repeated name.
         """
 
         def register(function: F) -> F:
-            self.registry.add(name, function)
+            self.registry.add(name, function, run_in)
             return function
 
         return register
+
+    def lifespan(self, function: L) -> L:
+        """Register what to open before the first pull and to close after the drain; a decorator.
+
+        An async generator with one `yield`, or a function that gives an async context manager.
+        What it yields is `context.state` of every attempt:
+
+            @worker.lifespan
+            async def database() -> AsyncIterator[Pool]:
+                async with create_pool() as pool:
+                    yield pool
+
+        When it raises at the start, `serve` raises LifespanError and nothing is pulled. Raises
+        RuntimeError when this worker has one already.
+        """
+        if self._lifespan is not None:
+            raise RuntimeError("this worker has a lifespan already; open both in one function")
+        self._lifespan = function
+        return function
 
     async def serve(self) -> None:
         """Work until `stop`, then drain: nothing new is pulled, what runs may end.
 
         Waits for NATS and for the engine as long as it takes. Installs no signal handlers. Raises
-        RuntimeError when this worker is serving already, or has no task.
+        RuntimeError when this worker is serving already, or has no task; LifespanError;
+        ConnectionOptionsError for a file that cannot be used; TaskTypeError for a task that a
+        process would not find.
         """
+        await self.serve_over(Links(name=f"towpath-worker/{self.queue}/{os.getpid()}"))
+
+    async def serve_over(self, links: Links) -> None:
+        """`serve`, over connections that other workers of this process may use too."""
         if self._stop is not None:
             raise RuntimeError("this worker is serving already")
         if not self.registry.names:
             raise RuntimeError("this worker has no task; register one with @worker.task(name)")
-        connection = self._connection or connection_options(self._nats_url, self._prefix)
-        service = Service(
-            self.queue, registry=self.registry, connection=connection, options=self.options
-        )
+        for task in self.registry:
+            if task.run_in is RunIn.PROCESS:
+                check_importable(task)
+        options = self._connection or connection_options(self._nats_url, self._prefix)
         self._loop = asyncio.get_running_loop()
         self._stop = StopRequest()
+        lifespan = Lifespan(self._lifespan, queue=self.queue)
         try:
-            await service.run(self._stop)
+            if await lifespan.open(self._stop.event):
+                lifespan.check(self.registry)
+                await self._serve(links, options, lifespan.state)
         finally:
             self._loop = self._stop = None
+            await lifespan.close(timeout_seconds=self.options.lifespan_close_seconds)
+
+    async def _serve(self, links: Links, options: ConnectionOptions, state: object) -> None:
+        assert self._stop is not None, "set by the caller"
+        link = links.take(options)
+        capture.install()  # after the lifespan, which may set up logging
+        try:
+            service = Service(
+                self.queue,
+                prefix=options.prefix,
+                registry=self.registry,
+                link=link,
+                options=self.options,
+                state=state,
+                metrics=self.metrics or NoMetrics(),
+            )
+            await service.run(self._stop)
+        finally:
+            capture.uninstall()
+            await links.give_back(options)
 
     @property
     def serving(self) -> bool:
@@ -91,20 +165,43 @@ class Worker:
                 loop.call_soon_threadsafe(stop.add)
 
     def run(self) -> None:
-        """Serve in a new event loop; SIGTERM and SIGINT drain, a second one does not wait."""
+        """Serve in a new event loop; SIGTERM and SIGINT drain, a second one does not wait. Raises
+        what `serve` raises."""
         run_workers(self)
 
 
-def run_workers(*workers: Worker) -> None:
+def run_workers(*workers: Worker, environ: Mapping[str, str] | None = None) -> None:
     """Serve several workers, of different queues, in one process; ends when all have drained.
 
-    SIGTERM and SIGINT drain all of them. Raises what `Worker.serve` raises.
+    Workers with the same connection options share one connection. Slots are each worker's own, so
+    that a queue with long tasks never keeps another from being served: their sum is what this
+    process runs at once. SIGTERM and SIGINT drain all of them; when one fails to start, the
+    others are drained, and its exception is raised.
+
+    With `TOWPATH_WORKER_METRICS_PORT` in the environment it answers scrapes at that port (of
+    `TOWPATH_WORKER_METRICS_HOST`, default 127.0.0.1). Raises what `Worker.serve` raises, and
+    ImportError when metrics are asked for and prometheus-client is not there.
     """
-    asyncio.run(_run_workers(workers))
+    source = os.environ if environ is None else environ
+    port = source.get(METRICS_PORT)
+    if not port:
+        asyncio.run(_run_workers(workers))
+        return
+    if not port.isdecimal():
+        raise ValueError(f"{METRICS_PORT} must be a port, not {port!r}")
+    metrics = PrometheusMetrics()
+    for worker in workers:
+        worker.metrics = worker.metrics or metrics
+    close = metrics.serve(int(port), source.get(METRICS_HOST) or "127.0.0.1")
+    try:
+        asyncio.run(_run_workers(workers))
+    finally:
+        close()
 
 
 async def _run_workers(workers: tuple[Worker, ...]) -> None:
     loop = asyncio.get_running_loop()
+    links = Links(name=f"towpath-worker/{','.join(w.queue for w in workers)}/{os.getpid()}")
 
     def stop_all() -> None:
         for worker in workers:
@@ -112,8 +209,12 @@ async def _run_workers(workers: tuple[Worker, ...]) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop_all)
+    serving = [asyncio.create_task(worker.serve_over(links)) for worker in workers]
     try:
-        await asyncio.gather(*(worker.serve() for worker in workers))
+        await asyncio.wait(serving, return_when=asyncio.FIRST_EXCEPTION)
+        stop_all()
+        await asyncio.gather(*serving)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+        await asyncio.gather(*serving, return_exceptions=True)
