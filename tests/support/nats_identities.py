@@ -49,6 +49,8 @@ class Operator:
     def __init__(self) -> None:
         self._operator = Identity("operator")
         self._account = Identity("account")
+        # Without one of these no server of an operator has JetStream.
+        self._system = Identity("account")
 
     @property
     def config(self) -> str:
@@ -59,16 +61,23 @@ class Operator:
         counted = ("subs", "conn", "leaf", "imports", "exports", "data", "payload")
         stored = ("mem_storage", "disk_storage", "streams", "consumer")
         unlimited = {**dict.fromkeys(counted + stored, -1), "wildcards": True}
-        account = self._operator.signed(
-            {
-                "sub": self._account.public,
-                "name": "A",
-                "nats": {"type": "account", "version": 2, "limits": unlimited},
-            }
-        )
+        accounts = {
+            identity.public: self._operator.signed(
+                {
+                    "sub": identity.public,
+                    "name": name,
+                    "nats": {"type": "account", "version": 2, "limits": limits},
+                }
+            )
+            for identity, name, limits in (
+                (self._account, "A", unlimited),
+                (self._system, "SYS", dict.fromkeys(counted, -1)),
+            )
+        }
+        preload = "\n".join(f"  {public}: {jwt}" for public, jwt in accounts.items())
         return (
-            f"operator: {operator}\nresolver: MEMORY\n"
-            f"resolver_preload: {{ {self._account.public}: {account} }}\n"
+            f"operator: {operator}\nsystem_account: {self._system.public}\n"
+            f"resolver: MEMORY\nresolver_preload: {{\n{preload}\n}}\n"
         )
 
     def write_credentials(self, path: Path, *, valid_seconds: int = 3600) -> Path:

@@ -18,6 +18,7 @@ from towpath_worker import (
     ApiError,
     Client,
     ConnectionOptions,
+    ConnectionOptionsError,
     InvalidValueError,
     RunFailed,
     TransportError,
@@ -63,7 +64,7 @@ def ask(arguments: Arguments, question: Callable[[Client], Awaitable[T]]) -> T:
         ) from error
     except TimeoutError as error:
         raise CommandError(Exit.TIMED_OUT, str(error)) from error
-    except (InvalidValueError, ProtocolError) as error:
+    except (InvalidValueError, ProtocolError, ConnectionOptionsError) as error:
         raise CommandError(Exit.USAGE, str(error)) from error
 
 
@@ -98,7 +99,17 @@ def _options(arguments: Arguments, settings: Settings) -> ConnectionOptions:
         return ConnectionOptions(
             nats_url=arguments.nats_url or settings.nats_url,
             prefix=arguments.prefix or settings.prefix,
+            user=settings.nats_user or None,
+            password=settings.nats_password or None,
+            token=settings.nats_token or None,
+            credentials_file=settings.nats_credentials_file or None,
+            nkey_seed_file=settings.nats_nkey_seed_file or None,
+            inbox_prefix=settings.nats_inbox_prefix,
             tls_ca_file=settings.nats_tls_ca_file or None,
+            tls_cert_file=settings.nats_tls_cert_file or None,
+            tls_key_file=settings.nats_tls_key_file or None,
+            tls_hostname=settings.nats_tls_hostname or None,
+            tls_handshake_first=settings.nats_tls_handshake_first,
         )
     except ValueError as error:
         raise CommandError(Exit.USAGE, str(error)) from error

@@ -15,7 +15,7 @@ from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
 from towpath_engine.cli.output import print_json, print_line, print_table
 from towpath_engine.secrets import masker
-from towpath_engine.settings import describe_settings, load_settings, secrets_of
+from towpath_engine.settings import ENV_PREFIX, describe_settings, load_settings, secrets_of
 
 
 def dev(arguments: Arguments) -> Exit:
@@ -88,12 +88,14 @@ def settings(arguments: Arguments) -> Exit:
 def worker(arguments: Arguments) -> Exit:
     """`towpath worker MODULE:NAME`"""
     from towpath_worker import Worker
+    from towpath_worker.options import FROM_ENVIRONMENT
 
     # The SDK reads its options from the environment when the module makes its Worker.
     if arguments.config or os.environ.get("TOWPATH_CONFIG"):
         settings = load_settings(os.environ, arguments.config).settings
-        os.environ["TOWPATH_NATS_URL"] = settings.nats_url
-        os.environ["TOWPATH_PREFIX"] = settings.prefix
+        for variable in FROM_ENVIRONMENT.values():
+            value = getattr(settings, variable.removeprefix(ENV_PREFIX).lower())
+            os.environ[variable] = str(value)
     if arguments.nats_url:
         os.environ["TOWPATH_NATS_URL"] = arguments.nats_url
     if arguments.prefix:

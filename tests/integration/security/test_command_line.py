@@ -1,0 +1,121 @@
+"""The commands that print rights, and the commands that have to log in."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.jetstream import JetStreamServer, jetstream_url
+from tests.support.nats_logins import logins
+from tests.support.secured import printed
+from towpath_protocol import subjects
+
+__all__ = ["jetstream_url"]
+
+NOT_THERE = 3
+
+
+def towpath(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "towpath_engine", *arguments],
+        env={"PATH": "", **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_rights_of_a_pool_are_those_of_the_protocol() -> None:
+    (user,) = json.loads(printed("mail", "--json"))["users"]
+    rights = subjects.permissions("towpath", "mail")
+    assert user == {
+        "user": "towpath-pool-mail",
+        "inbox_prefix": "_INBOX_mail",
+        "publish": list(rights.publish),
+        "subscribe": list(rights.subscribe),
+    }
+
+
+def test_prefix_and_inbox_may_be_others() -> None:
+    (user,) = json.loads(printed("mail", "--prefix", "shop", "--inbox", "_INBOX_x", "--json"))[
+        "users"
+    ]
+    assert user["subscribe"] == ["shop.control.mail", "_INBOX_x.>"]
+    assert "shop.heartbeat.mail" in user["publish"]
+    (engine, _) = json.loads(printed("mail", "--inbox", "_INBOX_x", "--engine", "--json"))["users"]
+    assert "_INBOX_x.>" in engine["publish"], "the engine may answer there"
+
+
+def test_no_party_may_do_anything_at_all() -> None:
+    everybody = printed("mail", "--engine", "--client", "--operator", "--json")
+    for user in json.loads(everybody)["users"]:
+        for subject in (*user["publish"], *user["subscribe"]):
+            assert subject not in {">", "*", "$JS.>", "$JS.API.>", "$JS.ACK.>", "$SYS.>"}
+        assert f"{user['inbox_prefix']}.>" in user["subscribe"]
+        # Only the engine sends to inboxes, and nobody listens to those of all.
+        assert "_INBOX.>" not in user["subscribe"]
+        if user["user"] != "towpath-engine":
+            assert not [subject for subject in user["publish"] if subject.startswith("_")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ((), "whose rights? name queues"),
+        (("not a queue",), "queue"),
+        (("a", "b", "--inbox", "_INBOX_x"), "name exactly one"),
+        (("a", "--inbox", "$JS"), "TOWPATH_NATS_INBOX_PREFIX"),
+        (("a", "--prefix", "Upper"), "TOWPATH_PREFIX"),
+        (("a-b", "a_b"), "would share the password variable"),
+        (("a", "--users", "--account"), "not allowed with"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], part: str) -> None:
+    done = towpath("nats-permissions", *arguments)
+    assert done.returncode == 2
+    assert part in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("form", ["users", "account"])
+def test_a_server_does_not_start_without_the_passwords(tmp_path: Path, form: str) -> None:
+    """There is no default to forget."""
+    config = printed("mail", f"--{form}", "--engine", "--client", "--operator")
+    with pytest.raises(RuntimeError, match=r"variable reference for .*password"):
+        JetStreamServer(tmp_path / "nats", config=config).start()
+
+
+def test_every_verb_logs_in_as_the_settings_say(tmp_path: Path) -> None:
+    """Nobody serves here: what gets in is told that no engine answers, what does not, no server."""
+    for number, (config, scheme, variables) in enumerate(logins(tmp_path)):
+        server = JetStreamServer(
+            tmp_path / f"nats-{number}",
+            jetstream=False,
+            config=config,
+            greets="handshake_first" not in config,
+        ).start()
+        try:
+            url = server.url.replace("nats:", f"{scheme}:")
+            let_in = towpath("list", TOWPATH_NATS_URL=url, **variables)
+            assert "no engine of prefix" in let_in.stderr, (config, let_in.stderr)
+            assert let_in.returncode == NOT_THERE
+        finally:
+            server.kill()
+
+
+def test_files_that_can_not_be_used_are_named(tmp_path: Path, jetstream_url: str) -> None:
+    missing = str(tmp_path / "missing")
+    fields: dict[str, Any] = {
+        "TOWPATH_NATS_CREDENTIALS_FILE": missing,
+        "TOWPATH_NATS_NKEY_SEED_FILE": missing,
+        "TOWPATH_NATS_TLS_CA_FILE": missing,
+    }
+    for name, value in fields.items():
+        refused = towpath("list", TOWPATH_NATS_URL=jetstream_url, **{name: value})
+        assert refused.returncode == 2
+        assert missing in refused.stderr
+        assert "Traceback" not in refused.stderr
