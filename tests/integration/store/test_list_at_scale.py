@@ -167,15 +167,15 @@ class Reader:
         return json.loads(text)[0]["Plan"]
 
 
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def parts(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for inner in plan.get("Plans", ()):
-        yield from nodes(inner)
+        yield from parts(inner)
 
 
-def rows_read(node: dict[str, Any]) -> float:
-    dropped = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
-    return (node["Actual Rows"] + dropped) * node["Actual Loops"]
+def rows_read(part: dict[str, Any]) -> float:
+    dropped = part.get("Rows Removed by Filter", 0) + part.get("Rows Removed by Index Recheck", 0)
+    return (part["Actual Rows"] + dropped) * part["Actual Loops"]
 
 
 def rows_needed(where: RunFilter) -> int:
@@ -191,14 +191,14 @@ def faults(plan: dict[str, Any], where: RunFilter) -> list[str]:
     rows_max = rows_needed(where)
     buffers_max = 6 * rows_max
     found: list[str] = []
-    for node in nodes(plan):
-        if not node["Node Type"].endswith("Scan") or "Relation Name" not in node:
+    for part in parts(plan):
+        if "Relation Name" not in part:
             continue
-        place = f"{node['Node Type']} on {node['Relation Name']}"
-        if "Index Cond" not in node:
+        place = f"the scan of {part['Relation Name']} by {part.get('Index Name')}"
+        if "Index Cond" not in part:
             found.append(f"{place} without a condition of an index")
-        if rows_read(node) > rows_max:
-            found.append(f"{place} reads {rows_read(node)} rows")
+        if rows_read(part) > rows_max:
+            found.append(f"{place} reads {rows_read(part)} rows")
     buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     if buffers > buffers_max:
         found.append(f"{buffers} buffers")
