@@ -219,6 +219,26 @@ async def test_of_many_replaces_on_two_engines_one_run_stays_and_each_has_its_ow
             assert len(live(runs)) == 1
 
 
+# In one snapshot: live runs that do not hold their key, and keys whose holder is not a live run.
+KEYS_ASTRAY = """
+SELECT count(*)
+FROM (SELECT id, workflow, key FROM run WHERE key IS NOT NULL AND settled_at IS NULL) AS live
+FULL JOIN run_key ON run_key.run_id = live.id
+  AND run_key.workflow = live.workflow AND run_key.key = live.key
+WHERE live.id IS NULL OR run_key.run_id IS NULL
+"""
+
+
+async def keys_astray(settings: Settings) -> int:
+    connection = await asyncpg.connect(
+        settings.postgres_url, server_settings={"search_path": settings.postgres_schema}
+    )
+    try:
+        return await connection.fetchval(KEYS_ASTRAY)
+    finally:
+        await connection.close()
+
+
 async def test_whatever_happens_to_a_key_at_once_it_has_at_most_one_live_run(
     settings: Settings,
 ) -> None:
@@ -260,6 +280,7 @@ async def test_whatever_happens_to_a_key_at_once_it_has_at_most_one_live_run(
                 runs = await runs_of(wire, "one", key)
                 assert len(live(runs)) <= 1
                 assert {run["status"] for run in runs} <= {"running", "completed", "cancelled"}
+            assert await keys_astray(settings) == 0
 
         async def all_settled() -> bool:
             return not any([live(await runs_of(wire, "one", key)) for key in keys])
