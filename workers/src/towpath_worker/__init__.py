@@ -28,7 +28,7 @@ from towpath_worker.starts import StartItem
 from towpath_worker.sync_client import SyncClient, SyncRunHandle
 from towpath_worker.transport import NoAnswerError, NotConnectedError, TransportError
 from towpath_worker.values import InvalidValueError, Json
-from towpath_worker.worker import Worker, run_workers
+from towpath_worker.worker import NoTasksError, Worker, run_workers
 
 __all__ = [
     "Again",
@@ -51,6 +51,7 @@ __all__ = [
     "LifespanError",
     "LogLine",
     "NoAnswerError",
+    "NoTasksError",
     "NotConnectedError",
     "NotFoundError",
     "OnConflict",

@@ -1,5 +1,6 @@
 """The inside of a process that runs tasks: one at a time, until its worker is gone."""
 
+import functools
 import importlib
 import os
 import queue
@@ -143,21 +144,18 @@ def _read(pipe: Pipe, calls: "queue.SimpleQueue[Call]", current: _Current) -> No
         os._exit(1)
 
 
-def _module(name: str, origin: Origin) -> ModuleType:
-    """The module of a task. The worker's program is run under another name, so that it defines
-    its tasks and does not begin to work."""
-    if name != "__main__":
-        return importlib.import_module(name)
-    loaded = sys.modules.get(MAIN)
-    if loaded is None:
-        loaded = ModuleType(MAIN)
-        if origin.main_module is not None:
-            found = runpy.run_module(origin.main_module, run_name=MAIN, alter_sys=True)
-        else:
-            assert origin.main_path is not None, "a task of it was found in the worker"
-            found = runpy.run_path(origin.main_path, run_name=MAIN)
-        loaded.__dict__.update(found)
-        sys.modules[MAIN] = loaded
+@functools.cache
+def _main(origin: Origin) -> ModuleType:
+    """The worker's program, run under another name, so that it defines its tasks and does not
+    begin to work."""
+    if origin.main_module is not None:
+        found = runpy.run_module(origin.main_module, run_name=MAIN, alter_sys=True)
+    else:
+        assert origin.main_path is not None, "a task of it was found in the worker"
+        found = runpy.run_path(origin.main_path, run_name=MAIN)
+    loaded = ModuleType(MAIN)
+    loaded.__dict__.update(found)
+    sys.modules["__main__"] = sys.modules[MAIN] = loaded
     return loaded
 
 
@@ -166,7 +164,8 @@ def _run(call: Call, origin: Origin, pipe: Pipe, current: _Current) -> Completed
     ctx = _Forwarding(call, dispatch, pipe)
     current.attach(ctx.cancelled)
     try:
-        found: object = _module(call.module, origin)
+        is_main = call.module == "__main__"
+        found: object = _main(origin) if is_main else importlib.import_module(call.module)
         for part in call.qualname.split("."):
             found = getattr(found, part)
         assert callable(found), "the worker has looked"

@@ -21,6 +21,10 @@ METRICS_PORT: Final = "TOWPATH_WORKER_METRICS_PORT"
 METRICS_HOST: Final = "TOWPATH_WORKER_METRICS_HOST"
 
 
+class NoTasksError(RuntimeError):
+    """A worker without a task was told to serve."""
+
+
 class Worker:
     """Runs the tasks of one queue.
 
@@ -103,7 +107,7 @@ class Worker:
         """Work until `stop`, then drain: nothing new is pulled, what runs may end.
 
         Waits for NATS and for the engine as long as it takes. Installs no signal handlers. Raises
-        RuntimeError when this worker is serving already, or has no task; LifespanError;
+        RuntimeError when this worker is serving already; NoTasksError; LifespanError;
         ConnectionOptionsError for a file that cannot be used; TaskTypeError for a task that a
         process would not find.
         """
@@ -114,7 +118,10 @@ class Worker:
         if self._stop is not None:
             raise RuntimeError("this worker is serving already")
         if not self.registry.names:
-            raise RuntimeError("this worker has no task; register one with @worker.task(name)")
+            raise NoTasksError(
+                f"the worker for queue {self.queue!r} has no task; register one with "
+                "@worker.task(name)"
+            )
         for task in self.registry:
             if task.run_in is RunIn.PROCESS:
                 check_importable(task)

@@ -1,0 +1,188 @@
+"""The command that runs workers: `python -m towpath_worker MODULE:NAME …`; `towpath worker` is the
+same. What it is told by flags beats the environment, as everywhere.
+
+It ends with 0 after a drain, 1 when a worker could not start, 2 for a wrong command line.
+"""
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import NoReturn
+
+from towpath_worker.credentials import ConnectionOptionsError
+from towpath_worker.lifespans import LifespanError
+from towpath_worker.options import FROM_ENVIRONMENT
+from towpath_worker.reload import Reloader
+from towpath_worker.signatures import RegistrationError
+from towpath_worker.worker import NoTasksError, Worker, run_workers
+
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+LEVELS = ("debug", "info", "warning", "error")
+
+
+NOT_STARTED = (
+    ConnectionOptionsError,
+    ImportError,
+    LifespanError,
+    NoTasksError,
+    OSError,
+    RegistrationError,
+    ValueError,
+)
+"""What keeps a worker from starting and is not a fault of the SDK."""
+
+
+class CommandExit(IntEnum):
+    """How the command ends."""
+
+    DRAINED = 0
+    NOT_STARTED = 1
+    USAGE = 2
+
+
+class TargetError(Exception):
+    """MODULE:NAME is no worker. The message says why; `details` are lines for a person."""
+
+    def __init__(self, message: str, details: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.details = tuple(details)
+
+
+class WorkerArguments(argparse.Namespace):
+    """What the command line said."""
+
+    targets: list[str]
+    slots: int | None
+    reload: bool
+    watch: list[Path]
+    nats_url: str | None
+    prefix: str | None
+    log_level: str
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; the result is the exit status. Raises SystemExit for a wrong flag."""
+    arguments = parser().parse_args(list(argv), namespace=WorkerArguments())
+    if arguments.reload:
+        return Reloader(_without_reload(argv), folders=arguments.watch or [Path.cwd()]).run()
+    return run(arguments)
+
+
+def run(arguments: WorkerArguments) -> CommandExit:
+    """Load the workers and serve them until they have drained."""
+    # The SDK reads its options from the environment when the module makes its Worker.
+    for field in ("nats_url", "prefix"):
+        value: str | None = getattr(arguments, field)
+        if value:
+            os.environ[FROM_ENVIRONMENT[field]] = value
+    try:
+        workers = [load_worker(target) for target in arguments.targets]
+    except TargetError as error:
+        _say(str(error), *error.details)
+        return CommandExit.USAGE
+    for worker in workers:
+        if arguments.slots is not None:
+            worker.options = worker.options.with_slots(arguments.slots)
+    # After the import: nothing happens here when the module has set up logging of its own.
+    logging.basicConfig(level=arguments.log_level.upper(), format=LOG_FORMAT)
+    return serve(*workers)
+
+
+def serve(*workers: Worker) -> CommandExit:
+    """`run_workers`, with what keeps a worker from starting as a sentence on stderr."""
+    try:
+        run_workers(*workers)
+    except NOT_STARTED as error:
+        _say(str(error))
+        if isinstance(error, LifespanError) and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        return CommandExit.NOT_STARTED
+    return CommandExit.DRAINED
+
+
+def load_worker(target: str) -> Worker:
+    """The Worker at `module:name`, imported from the current folder or the path.
+
+    Raises TargetError when there is none.
+    """
+    module_name, _, name = target.partition(":")
+    if not module_name or not name:
+        raise TargetError(f"{target!r} is not of the form MODULE:NAME")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise TargetError(f"there is no module {error.name!r} here") from error
+        _raise_broken(module_name, error)
+    except RegistrationError as error:
+        raise TargetError(f"{module_name}: {error}") from error
+    except Exception as error:  # noqa: BLE001 -- their module may raise anything
+        _raise_broken(module_name, error)
+    if not hasattr(module, name):
+        raise TargetError(f"the module {module_name} has no {name!r}")
+    found: object = getattr(module, name)
+    if not isinstance(found, Worker):
+        raise TargetError(f"{target} is not a towpath_worker.Worker")
+    return found
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments; `towpath worker` takes the same."""
+    made = argparse.ArgumentParser(
+        prog="python -m towpath_worker",
+        description="Run Python workers until SIGTERM or Ctrl-C; a second one does not wait.",
+        epilog="Where NATS is and how it knows the worker comes from TOWPATH_NATS_… variables.",
+    )
+    add_arguments(made)
+    return made
+
+
+def add_arguments(made: argparse.ArgumentParser) -> None:
+    """What a command that runs workers takes."""
+    made.add_argument("targets", metavar="MODULE:NAME", nargs="+", help="where the Workers are")
+    made.add_argument("--slots", type=_slots, help="attempts at once, of each worker")
+    made.add_argument("--nats-url", metavar="URL", help="the NATS servers")
+    made.add_argument("--prefix", help="the installation's subject prefix")
+    made.add_argument("--log-level", choices=LEVELS, default="info", help="default: info")
+    made.add_argument(
+        "--reload",
+        action="store_true",
+        help="for development: drain and start again when a Python file here changes",
+    )
+    made.add_argument(
+        "--watch",
+        metavar="FOLDER",
+        type=Path,
+        action="append",
+        default=[],
+        help="with --reload: look here instead of in the current folder; may be repeated",
+    )
+
+
+def _slots(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of slots, 1 to 10000")
+    return int(text)
+
+
+def _without_reload(argv: Sequence[str]) -> list[str]:
+    """The arguments of the process that is started again and again."""
+    return [word for word in argv if word != "--reload"]
+
+
+def _say(*lines: str) -> None:
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+def _raise_broken(name: str, error: Exception) -> NoReturn:
+    """Their traceback is what helps them, so here it is shown."""
+    lines = traceback.format_exc().splitlines()
+    raise TargetError(f"the module {name} can't be imported:", lines) from error
