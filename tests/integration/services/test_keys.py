@@ -159,3 +159,24 @@ async def test_a_start_that_met_a_run_which_just_ended_makes_a_new_one(
     assert f"replaced by run {run_id}" not in reasons
     again = await wire.api("run.start", **start)
     assert again == {"run_id": run_id, "deduplicated": True}
+
+
+async def test_a_key_that_was_not_freed_fails_its_starts_and_no_others(
+    wire: WireClient, settings: Settings
+) -> None:
+    await wire.deploy(one_wait())
+    key = new_key()
+    held = await wire.start("waiting", key=key)
+    async with ending(settings, held):
+        pass
+    connection = await asyncpg.connect(
+        settings.postgres_url, server_settings={"search_path": settings.postgres_schema}
+    )
+    try:
+        # A fault that nobody knows of: the run has ended, and its key stays.
+        await connection.execute("INSERT INTO run_key VALUES ('waiting', $1, $2)", key, held)
+    finally:
+        await connection.close()
+    start = {"workflow": "waiting", "key": key}
+    assert (await refusal(wire, "run.start", **start))[:2] == (500, "internal")
+    assert (await wire.api("run.start", workflow="waiting", key=new_key()))["run_id"] != held

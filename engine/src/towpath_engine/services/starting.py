@@ -20,6 +20,8 @@ from towpath_engine.store.interface import KeyClaim, KeyHolder
 from towpath_protocol.errors import ErrorCode
 from towpath_protocol.requests import OnConflict
 
+_CLAIMS_MAX = 100
+
 
 class Starting:
     """`claim` before the runs are loaded, `apply` in the order of the batch.
@@ -96,8 +98,7 @@ class Starting:
                 # It settled in this batch, which frees the key when it is written.
                 self._begin(batch, item)
             else:
-                # It has settled since the claim: its key is free by now, or claimed by somebody.
-                batch.result.again.append(work)
+                _claim_again(batch, work, holder)
             return
         match start.on_conflict:
             case OnConflict.EXISTING:
@@ -260,6 +261,15 @@ def _point(batch: Batch, item: CheckedStart, holder: KeyHolder, seen: set[tuple[
         work.run_id = holder.run_id
 
 
+def _claim_again(batch: Batch, work: Work, holder: str) -> None:
+    """The holder has settled since the claim: its key is free by now, or claimed by somebody."""
+    work.claim_count += 1
+    if work.claim_count > _CLAIMS_MAX:
+        # So often nobody loses a race: the key was not freed, and the start would never end.
+        raise WorkPoisonedError(work, _unreadable(holder))
+    batch.result.again.append(work)
+
+
 def _request(start: StartSpec) -> tuple[str, str] | None:
     return None if start.request_id is None else (start.workflow, start.request_id)
 
@@ -337,5 +347,5 @@ def _unreadable(holder: str) -> Outcome:
         kind=OutcomeKind.BROKEN,
         run_id=holder,
         code=ErrorCode.POISON,
-        message=f"run {holder} holds the key and can't be read",
+        message=f"run {holder} holds the key, and is settled or can't be read",
     )

@@ -86,6 +86,7 @@ class Work:
 
     __slots__ = (
         "cause",
+        "claim_count",
         "event",
         "key",
         "lane",
@@ -121,6 +122,8 @@ class Work:
         self.parked_id = parked_id
         self.target = run_id
         self.same_request = False
+        self.claim_count = 0
+        """How often a start has claimed in vain a key whose holder had just settled."""
 
     def reset(self) -> None:
         """Forget what an attempt that was rolled back found out about the target."""
