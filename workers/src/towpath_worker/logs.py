@@ -21,6 +21,8 @@ from towpath_worker.values import InvalidValueError, to_json
 
 LINE_OVERHEAD_BYTES: Final = 100
 FIELDS_BYTES_MAX: Final = 4_096
+FIELDS_MAX: Final = 100
+FIELD_LENGTH_MAX: Final = 200
 
 STANDARD_FIELDS: Final = frozenset(
     (*logging.LogRecord("", 0, "", 0, "", (), None).__dict__, "message", "asctime", "taskName")
@@ -154,15 +156,34 @@ def traceback_of(exc_info: ExcInfo) -> str:
 
 
 def _fields(fields: Mapping[str, object]) -> Raw | None:
+    """The fields as a JSON object: what is no JSON as its repr, what is too much left out."""
     if not fields:
         return None
     try:
         return Raw(to_json(dict(fields), bytes_max=FIELDS_BYTES_MAX, field="fields"))
     except InvalidValueError:
-        plain = {
-            clean_text(str(name)): clean_text(repr(value))[:200] for name, value in fields.items()
-        }
-        return Raw(msgspec.json.encode(plain)) if len(plain) < 10 else None
+        pass
+    kept: dict[str, Raw] = {}
+    left = FIELDS_BYTES_MAX
+    for name, value in list(fields.items())[:FIELDS_MAX]:
+        key, text = clean_text(str(name))[:FIELD_LENGTH_MAX], _field(value)
+        left -= len(text) + len(msgspec.json.encode(key)) + 2
+        if left < 0:
+            break
+        kept[key] = Raw(text)
+    return Raw(msgspec.json.encode(kept))
+
+
+def _field(value: object) -> bytes:
+    try:
+        return to_json(value, bytes_max=FIELDS_BYTES_MAX // 2, field="field")
+    except InvalidValueError:
+        pass
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 -- a log call never fails for what it is given
+        text = f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
+    return msgspec.json.encode(clean_text(text)[:FIELD_LENGTH_MAX])
 
 
 def clean_text(text: str) -> str:

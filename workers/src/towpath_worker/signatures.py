@@ -173,7 +173,7 @@ def _role(parameter: inspect.Parameter, annotation: object) -> tuple[str, type |
     if isinstance(origin, type) and issubclass(origin, ProcessContext):
         (state, *_) = typing.get_args(annotation) or (None,)
         return "context", state if isinstance(state, type) else None
-    if annotation is None and parameter.name in ("ctx", "context"):
+    if annotation in (None, Any) and parameter.name in ("ctx", "context"):
         return "context", None
     return "input", None
 
