@@ -41,6 +41,9 @@ class EngineSide:
         self.presences: list[dict[str, Any]] = []
         self.cancel: list[str] = []
         self.stale: list[str] = []
+        self.verdict = ""
+        """`cancel` or `stale`: the answer about every token asked for; `silence`: no answer;
+        `refusal`: an error."""
         self.creates_consumers = False
         self.ack_wait_s = 30.0
 
@@ -172,8 +175,19 @@ class EngineSide:
         if self.creates_consumers:
             await self.create_streams()
             await self.create_consumers(msg.subject.rsplit(".", 1)[1])
-        reply = {"cancel": self.cancel, "stale": self.stale}
-        await self.client.publish(msg.reply, json.dumps(reply).encode())
+        reply: dict[str, Any] = {"cancel": self.cancel, "stale": self.stale}
+        headers: dict[str, str] | None = None
+        match self.verdict:
+            case "silence":
+                return
+            case "refusal":
+                headers = {"Nats-Service-Error-Code": "500", "Nats-Service-Error": "no database"}
+                reply = {"error": {"code": "internal", "message": "no database", "details": {}}}
+            case "cancel" | "stale" as verdict:
+                reply = {verdict: self.presences[-1]["tokens"]}
+            case _:
+                pass
+        await self.client.publish(msg.reply, json.dumps(reply).encode(), headers=headers)
 
 
 def new_run_id() -> str:
