@@ -1,6 +1,7 @@
 """The commands that print rights, and the commands that have to log in."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 from tests.support.jetstream import JetStreamServer, jetstream_url
 from tests.support.nats_logins import logins
 from tests.support.secured import printed
+from towpath_engine.settings import Settings
 from towpath_protocol import subjects
 
 __all__ = ["jetstream_url"]
 
 NOT_THERE = 3
+PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 
 
 def towpath(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -119,3 +122,15 @@ def test_files_that_can_not_be_used_are_named(tmp_path: Path, jetstream_url: str
         assert refused.returncode == 2
         assert missing in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+def test_the_page_names_users_and_inboxes_as_they_are_printed() -> None:
+    everybody = json.loads(printed("mail", "--engine", "--client", "--operator", "--json"))["users"]
+    shown = re.findall(r"^\| .* \| `(\S+)` \| `(\S+)` \|$", PAGE.read_text(), re.MULTILINE)
+    assert set(shown) == {(user["user"], user["inbox_prefix"]) for user in everybody}
+
+
+def test_the_page_names_only_settings_that_exist() -> None:
+    named = set(re.findall(r"TOWPATH_([A-Z_]+)", PAGE.read_text()))
+    assert named
+    assert {name.lower() for name in named} <= set(Settings.__struct_fields__)
