@@ -151,7 +151,7 @@ def test_the_tables_tell_what_a_run_waits_for(environment: dict[str, str]) -> No
     assert re.search(r"step-waiting +approval .* start +.*signal=approved", told)
     succeed(environment, ["signal", run_id, "aproved"])
     told = succeed(environment, ["history", run_id])
-    assert re.search(r"run-signalled .* signal aproved by towpath-cli +.*signal=aproved", told)
+    assert re.search(r"run-signalled .* signal aproved by \S+@\S+ +.*signal=aproved", told)
     succeed(environment, ["cancel", run_id])
 
 
@@ -234,15 +234,15 @@ def test_a_file_that_is_no_yaml_is_named_with_its_line(tmp_path: Path) -> None:
 def test_without_nats_it_says_where_it_looked() -> None:
     status, said = fail({}, ["list", "--nats-url", "nats://me:s3cr3t@127.0.0.1:1"])
     assert status == 3
-    assert said == (
-        "towpath: no NATS server answers at nats://me:***@127.0.0.1:1: is `towpath dev` running?\n"
-    )
+    assert said.startswith("towpath: no NATS server takes us at nats://127.0.0.1:1 (")
+    assert said.endswith("): is `towpath dev` running?\n")
+    assert "s3cr3t" not in said
 
 
 def test_without_an_engine_it_says_so(environment: dict[str, str]) -> None:
     status, said = fail(environment, ["list", "--prefix", "nobody"])
     assert status == 3
-    assert "no engine of prefix 'nobody' answers" in said
+    assert "no Towpath engine of prefix 'nobody' answers run.list at nats://" in said
 
 
 def test_without_postgres_migrate_and_serve_say_so(dev: DevProcess) -> None:
@@ -320,7 +320,9 @@ def test_settings_show_where_a_value_comes_from() -> None:
 def test_wrong_arguments_are_a_matter_of_usage(arguments: list[str]) -> None:
     status, said = fail({}, arguments)
     assert status == 2
-    assert said.startswith("usage: towpath")
+    assert said.startswith("towpath")
+    assert "--help`" in said
+    assert said.count("\n") == 1
 
 
 def test_output_that_nobody_reads_ends_the_command_quietly() -> None:

@@ -111,7 +111,6 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 
 _FIXES: Final[Mapping[str, str]] = {
     ErrorCode.UNKNOWN_VERB: "the engine is older than this client: upgrade the engine",
-    ErrorCode.NOT_YET: "the engine does not have this yet",
     ErrorCode.WORKFLOW_NOT_FOUND: "deploy it first; `towpath workflows` lists what there is",
     ErrorCode.VERSION_NOT_FOUND: "`towpath workflows` shows the newest version",
     ErrorCode.RUN_NOT_FOUND: "`towpath list` shows the runs; a purged run is gone",

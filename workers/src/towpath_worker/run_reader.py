@@ -28,19 +28,21 @@ class RunReader:
         return await self.caller.call("run.get", request, replies.RunView)
 
     async def history(
-        self, run_id: str, *, after_seq: int, limit: int = PAGE_MAX
+        self, run_id: str, *, after_seq: int, limit: int = PAGE_MAX, payloads: bool = False
     ) -> replies.RunHistory:
         """run.history"""
-        request = requests.GetHistory(run_id=run_id, after_seq=after_seq, limit=limit)
+        request = requests.GetHistory(
+            run_id=run_id, after_seq=after_seq, limit=limit, payloads=payloads
+        )
         return await self.caller.call("run.history", request, replies.RunHistory)
 
     async def transitions(
-        self, run_id: str, *, after_seq: int = 0
+        self, run_id: str, *, after_seq: int = 0, payloads: bool = False
     ) -> AsyncIterator[replies.TransitionView]:
         """All transitions after `after_seq` that there are now, in order."""
         after: int | None = after_seq
         while after is not None:
-            page = await self.history(run_id, after_seq=after)
+            page = await self.history(run_id, after_seq=after, payloads=payloads)
             for transition in page.transitions:
                 yield transition
             after = page.next_after_seq

@@ -119,12 +119,15 @@ class RunHandle:
         text = await self._reader.output(self.run_id, step=step)
         return None if text is None else from_json(text)
 
-    async def history(self, *, after_seq: int = 0) -> Sequence[replies.TransitionView]:
-        """All transitions of the run so far, in order, or those after `after_seq`."""
-        return [
-            transition
-            async for transition in self._reader.transitions(self.run_id, after_seq=after_seq)
-        ]
+    async def history(
+        self, *, after_seq: int = 0, payloads: bool = False
+    ) -> Sequence[replies.TransitionView]:
+        """All transitions of the run so far, in order, or those after `after_seq`.
+
+        `payloads`: with the values (outputs, errors, signals) that a replay of the history needs.
+        """
+        found = self._reader.transitions(self.run_id, after_seq=after_seq, payloads=payloads)
+        return [transition async for transition in found]
 
     def events(self, *, after_seq: int = 0) -> AsyncIterator[Event]:
         """What happened and happens to the run, in order of `seq` without gaps or repeats.

@@ -1,15 +1,15 @@
 """How API verbs reach an engine: the SDK's client with our settings, its errors in our words."""
 
 import asyncio
+import getpass
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import msgspec
-
 from towpath_engine.cli.arguments import Arguments
-from towpath_engine.cli.exits import Exit
+from towpath_engine.cli.exits import EXIT_BY_STATUS, Exit
 from towpath_engine.cli.failures import CommandError
 from towpath_engine.secrets import mask_secrets
 from towpath_engine.settings import Settings, load_settings
@@ -18,7 +18,7 @@ from towpath_worker import (
     ApiError,
     Client,
     ConnectionOptions,
-    ConnectionOptionsError,
+    DefinitionRefusedError,
     InvalidValueError,
     RunFailed,
     TransportError,
@@ -27,8 +27,6 @@ from towpath_worker import (
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 10.0
-
-_EXIT_BY_STATUS = {404: Exit.NOT_FOUND, 500: Exit.UNREACHABLE}
 
 
 def ask(arguments: Arguments, question: Callable[[Client], Awaitable[T]]) -> T:
@@ -39,12 +37,12 @@ def ask(arguments: Arguments, question: Callable[[Client], Awaitable[T]]) -> T:
     """
     settings = load_settings(os.environ, arguments.config).settings
     options = _options(arguments, settings)
-    url = mask_secrets(options.nats_url)
     # What the SDK logs on the way, we say in our one sentence.
     logging.getLogger().addHandler(logging.NullHandler())
 
     async def connected() -> T:
-        async with Client(connection=options, timeout_seconds=TIMEOUT_SECONDS) as client:
+        by = arguments.by or _user()
+        async with Client(connection=options, timeout_seconds=TIMEOUT_SECONDS, by=by) as client:
             return await question(client)
 
     try:
@@ -55,43 +53,33 @@ def ask(arguments: Arguments, question: Callable[[Client], Awaitable[T]]) -> T:
         raise CommandError(Exit.RUN_FAILED, str(error)) from error
     except ConnectionError as error:
         raise CommandError(
-            Exit.UNREACHABLE, f"no NATS server answers at {url}: is `towpath dev` running?"
+            Exit.UNREACHABLE, f"{mask_secrets(str(error))}: is `towpath dev` running?"
         ) from error
     except TransportError as error:
-        raise CommandError(
-            Exit.UNREACHABLE,
-            f"no engine of prefix {options.prefix!r} answers at {url}: is `towpath serve` running?",
-        ) from error
+        raise CommandError(Exit.UNREACHABLE, mask_secrets(str(error))) from error
     except TimeoutError as error:
         raise CommandError(Exit.TIMED_OUT, str(error)) from error
-    except (InvalidValueError, ProtocolError, ConnectionOptionsError) as error:
+    except (InvalidValueError, ProtocolError) as error:
         raise CommandError(Exit.USAGE, str(error)) from error
 
 
 def refusal(error: ApiError) -> CommandError:
     """The engine's no, with every fault of a definition on a line of its own."""
-    status = _EXIT_BY_STATUS.get(error.status, Exit.REFUSED)
-    faults = _faults(error)
+    status = EXIT_BY_STATUS.get(error.status, Exit.REFUSED)
+    faults = error.faults if isinstance(error, DefinitionRefusedError) else ()
     if faults:
-        return CommandError(status, f"the definition has {len(faults)} fault(s):", faults)
-    return CommandError(status, f"{error.message} ({error.code})")
+        lines = [f"{fault.path or 'definition'}: {fault.message}" for fault in faults]
+        return CommandError(status, f"the definition has {len(faults)} fault(s):", lines)
+    return CommandError(status, str(error))
 
 
-class _Fault(msgspec.Struct):
-    path: str
-    message: str
-
-
-class _Details(msgspec.Struct):
-    faults: list[_Fault]
-
-
-def _faults(error: ApiError) -> list[str]:
+def _user() -> str:
+    """Who works here, for the histories."""
     try:
-        details = msgspec.convert(error.details, _Details)
-    except msgspec.ValidationError:
-        return []
-    return [f"{fault.path or 'definition'}: {fault.message}" for fault in details.faults]
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):
+        # A container may have neither a name for its user nor a variable that says it.
+        return "towpath-cli"
 
 
 def _options(arguments: Arguments, settings: Settings) -> ConnectionOptions:

@@ -1,6 +1,8 @@
 """Exit statuses of `towpath`. Scripts depend on them: numbers never change their meaning."""
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
 
 class Exit(IntEnum):
@@ -12,14 +14,24 @@ class Exit(IntEnum):
     USAGE = 2
     """The arguments, a setting or an input file can't be used."""
     UNREACHABLE = 3
-    """No NATS, Postgres or engine answered."""
+    """No NATS, Postgres or engine answered; of what was to change, it may have happened."""
     NOT_FOUND = 4
-    """The run, workflow or key does not exist (404)."""
+    """The run, workflow, key, queue or dead letter does not exist (404)."""
     REFUSED = 5
-    """The engine or a server refused: validation, conflict, size, overload, or a wrong schema."""
+    """The engine or a server refused: validation, conflict, size, overload, or a wrong schema; of
+    several starts or replays, at least one."""
     RUN_FAILED = 6
-    """`result` or `start --wait`: the run settled otherwise than completed."""
+    """`result`, `watch` or `start --wait`: the run settled otherwise than completed."""
     TIMED_OUT = 7
     """`result` or `start --wait`: the run has not settled yet."""
     INTERRUPTED = 130
     """Ctrl-C."""
+
+
+EXIT_BY_STATUS: Final[Mapping[int, Exit]] = {404: Exit.NOT_FOUND, 500: Exit.UNREACHABLE}
+"""HTTP-like status of an error answer → exit status; any other is REFUSED."""
+
+EPILOG: Final = (
+    "Exit status: 0 done, 1 bug, 2 wrong arguments, settings or file, 3 no answer, 4 not found, "
+    "5 refused, 6 the run failed, 7 the run has not settled, 130 interrupted."
+)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from towpath_engine.cli.arguments import Arguments, build_parser
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import explain
+from towpath_engine.cli.terminal import harmless
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,8 +29,8 @@ def _fail(error: BaseException) -> Exit:
         traceback.print_exc()
         sys.stderr.write("towpath: this is a bug of Towpath, please report it\n")
         return Exit.BUG
-    sys.stderr.write(f"towpath: {told.message}\n")
-    sys.stderr.writelines(f"  {line}\n" for line in told.details)
+    sys.stderr.write(f"towpath: {harmless(told.message)}\n")
+    sys.stderr.writelines(f"  {harmless(line)}\n" for line in told.details)
     return told.status
 
 
@@ -48,10 +49,37 @@ def _command(name: str) -> Callable[[Arguments], Exit]:
             from towpath_engine.cli.database_role import database_role
 
             return database_role
+        case "completion":
+            from towpath_engine.cli.completion import completion
+
+            return completion
         case "validate" | "deploy":
             from towpath_engine.cli import workflows
 
             return workflows.COMMANDS[name]
+        case _:
+            return _asking(name)
+
+
+def _asking(name: str) -> Callable[[Arguments], Exit]:
+    """The verbs that ask an engine."""
+    match name:
+        case "start-many":
+            from towpath_engine.cli.start_many import start_many
+
+            return start_many
+        case "logs" | "watch":
+            from towpath_engine.cli import following
+
+            return following.COMMANDS[name]
+        case "workflows" | "queues" | "workers" | "dead-letters":
+            from towpath_engine.cli import installation
+
+            return installation.COMMANDS[name]
+        case "retry" | "redrive" | "restart" | "purge" | "pause" | "resume" | "pauses":
+            from towpath_engine.cli import operations
+
+            return operations.COMMANDS[name]
         case _:
             from towpath_engine.cli import runs
 

@@ -1,13 +1,28 @@
-"""Standard output: one JSON value with `--json`, else text for people. Errors go to stderr."""
+"""Standard output: JSON with `--json`, else text for people. Errors and notices go to stderr.
+
+With `--json` a verb prints one JSON value in one line, a follower (`watch`, `logs -f`,
+`deploy --watch`) and `start-many` one JSON value a line.
+"""
 
 import json
 import sys
 from collections.abc import Mapping, Sequence
 
+from towpath_engine.cli.table import field_lines, table_lines
+from towpath_engine.cli.terminal import Terminal, harmless, terminal
+
 
 def print_json(value: object) -> None:
     """One line of JSON."""
     print_line(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+
+
+def print_value(value: object) -> None:
+    """A user's value: one line of JSON, on a terminal over as many lines as it reads best in."""
+    if terminal().interactive:
+        print_line(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    else:
+        print_json(value)
 
 
 def print_line(text: str) -> None:
@@ -19,29 +34,22 @@ def print_line(text: str) -> None:
 
 def print_notice(text: str) -> None:
     """One line beside the result, on stderr: what reads standard output does not see it."""
-    sys.stderr.write(f"towpath: {text}\n")
+    sys.stderr.write(f"towpath: {harmless(text)}\n")
+    sys.stderr.flush()
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
     """The columns of the rows, aligned, under a line of titles."""
-    cells = [list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
-    for line in cells:
-        padded = (text.ljust(width) for text, width in zip(line, widths, strict=True))
-        print_line("  ".join(padded).rstrip())
+    for line in table_lines(columns, rows, terminal()):
+        print_line(line)
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
     """`name  value`, aligned, without what is None."""
-    shown = {name: value for name, value in fields.items() if value is not None}
-    width = max((len(name) for name in shown), default=0)
-    for name, value in shown.items():
-        print_line(f"{name:<{width}}  {_cell(value)}")
+    for line in field_lines(fields, terminal()):
+        print_line(line)
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, default=str)
+def current_terminal() -> Terminal:
+    """What standard output is now, for verbs that write lines of their own."""
+    return terminal()

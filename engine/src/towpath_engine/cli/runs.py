@@ -1,13 +1,12 @@
-"""Verbs about runs: start, signal, cancel, get, list, history, result."""
+"""Verbs about runs: start, signal, cancel, get, list, history, result, output, explain."""
 
-import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from towpath_engine.cli.arguments import Arguments
-from towpath_engine.cli.briefly import brief_cause, brief_error, brief_facts
 from towpath_engine.cli.connection import ask
 from towpath_engine.cli.documents import parse_document, parse_json, read_file
 from towpath_engine.cli.exits import Exit
@@ -18,37 +17,46 @@ from towpath_engine.cli.output import (
     print_line,
     print_notice,
     print_table,
+    print_value,
 )
+from towpath_engine.cli.replies import (
+    HISTORY_COLUMNS,
+    STEP_COLUMNS,
+    Row,
+    plain,
+    plain_all,
+    run_fields,
+    step_row,
+    transition_row,
+    used_columns,
+)
+from towpath_engine.cli.targets import parse_target
 from towpath_protocol import replies
-from towpath_worker import Client, Json, RunHandle
+from towpath_protocol.times import parse_instant
+from towpath_worker import Client, Json, OnConflict, RunHandle
 
-_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-class _Target(Struct, frozen=True, kw_only=True):
-    """Which run: by its id, or the live one of (workflow, key)."""
-
-    run_id: str | None = None
-    workflow: str | None = None
-    key: str | None = None
+PAGE_MAX: Final = 1_000
 
 
 def start(arguments: Arguments) -> Exit:
     """`towpath start WORKFLOW`"""
-    given = _input(arguments)
+    value = given_input(arguments)
     context = _context(arguments)
 
     async def question(client: Client) -> tuple[RunHandle, Json]:
         handle = await client.start(
             arguments.workflow or "",
-            given,
+            value,
             key=arguments.key,
             version=arguments.version,
             delay=None if arguments.delay_ms is None else arguments.delay_ms / 1_000,
+            at=parse_instant_option(arguments.at),
             priority=arguments.priority,
             tags=arguments.tag or None,
             context=context,
+            on_conflict=OnConflict(arguments.on_conflict),
             request_id=arguments.request_id,
+            triggered_by=arguments.triggered_by,
         )
         output = await handle.result(timeout=arguments.timeout) if arguments.wait else None
         return handle, output
@@ -58,7 +66,7 @@ def start(arguments: Arguments) -> Exit:
         result = {"output": output} if arguments.wait else {}
         print_json({"run_id": handle.run_id, "deduplicated": handle.deduplicated, **result})
     elif arguments.wait:
-        print_json(output)
+        print_value(output)
     else:
         if handle.deduplicated:
             print_notice("a live run has the key, or the request id was used: nothing was started")
@@ -68,7 +76,7 @@ def start(arguments: Arguments) -> Exit:
 
 def signal(arguments: Arguments) -> Exit:
     """`towpath signal RUN SIGNAL`"""
-    target = _target(arguments.run_id)
+    target = parse_target(arguments.run_id)
     payload = parse_json(arguments.payload, "--payload") if arguments.payload else None
     reply = ask(
         arguments,
@@ -79,121 +87,183 @@ def signal(arguments: Arguments) -> Exit:
             signal=arguments.signal,
             payload=payload,
             message_id=arguments.message_id,
-            sent_by="towpath-cli",
         ),
     )
     seen = " had it already" if reply.deduplicated else " got it"
-    _print(arguments, reply, f"Run {reply.run_id}{seen}.")
+    print_reply(arguments, reply, f"Run {reply.run_id}{seen}.")
     return Exit.OK
 
 
 def cancel(arguments: Arguments) -> Exit:
     """`towpath cancel RUN`"""
-    target = _target(arguments.run_id)
+    target = parse_target(arguments.run_id)
     reply = ask(
         arguments,
         lambda client: client.cancel(
             target.workflow,
             key=target.key,
             run_id=target.run_id,
-            by="towpath-cli",
+            compensate=arguments.compensate,
             reason=arguments.reason,
         ),
     )
-    _print(arguments, reply, f"Run {reply.run_id} is {reply.status}.")
+    print_reply(arguments, reply, f"Run {reply.run_id} is {reply.status}.")
     return Exit.OK
 
 
 def get(arguments: Arguments) -> Exit:
-    """`towpath get RUN_ID`"""
+    """`towpath get RUN`"""
+    target = parse_target(arguments.run_id)
 
     async def question(client: Client) -> replies.RunView:
-        """The run with the steps of all pages."""
-        run = await client.get(_run_id(arguments))
+        handle = await target.handle(client)
+        run = await handle.get()
         steps = list(run.steps)
-        cursor = run.steps_cursor
-        while cursor is not None:
-            page = await client.get(_run_id(arguments), steps_cursor=cursor)
-            steps.extend(page.steps)
-            cursor = page.steps_cursor
+        while run.steps_cursor is not None:
+            run = await client.get(run.run_id, steps_cursor=run.steps_cursor)
+            steps.extend(run.steps)
         return msgspec.structs.replace(run, steps=tuple(steps), steps_cursor=None)
 
-    run = _plain(ask(arguments, question))
+    run = ask(arguments, question)
     if arguments.json:
-        print_json(run)
+        print_json(plain(run))
         return Exit.OK
-    steps = run.pop("steps")
-    run.pop("steps_cursor")
-    print_fields(run)
-    if steps:
+    print_fields(run_fields(run))
+    if run.steps:
         print_line("")
-        rows = [
-            {**step, "error": brief_error(step.get("error"))}
-            for step in msgspec.convert(steps, list[dict[str, object]])
-        ]
-        print_table(("step", "kind", "status", "attempt", "wake_at", "output", "error"), rows)
+        rows = [step_row(step) for step in run.steps]
+        print_table(used_columns(STEP_COLUMNS, rows), rows)
     return Exit.OK
 
 
 def list_runs(arguments: Arguments) -> Exit:
     """`towpath list`"""
-    page = ask(
-        arguments,
-        lambda client: client.list_page(
-            arguments.workflow,
-            status=arguments.status,
-            key=arguments.key,
-            tag=arguments.tag[0] if arguments.tag else None,
-            limit=arguments.limit,
-        ),
-    )
+
+    async def question(client: Client) -> tuple[list[replies.RunSummary], str | None]:
+        found: list[replies.RunSummary] = []
+        cursor = arguments.cursor
+        while True:
+            left = PAGE_MAX if arguments.all else arguments.limit - len(found)
+            page = await client.list_page(
+                arguments.workflow,
+                status=arguments.status,
+                key=arguments.key,
+                tag=arguments.with_tag,
+                created_from=arguments.created_from,
+                created_to=arguments.created_to,
+                cursor=cursor,
+                limit=min(PAGE_MAX, left),
+            )
+            found.extend(page.runs)
+            cursor = page.next_cursor
+            if cursor is None or (not arguments.all and len(found) >= arguments.limit):
+                return found, cursor
+
+    runs, cursor = ask(arguments, question)
+    rows = plain_all(runs)
     if arguments.json:
-        print_json(_plain(page))
-    else:
-        rows = [_plain(run) for run in page.runs]
-        print_table(("run_id", "workflow", "version", "key", "status", "created_at"), rows)
+        print_json({"runs": rows, "next_cursor": cursor})
+        return Exit.OK
+    for row in rows:
+        row["status"] = f"{row['status']}, paused" if row.get("paused") else row["status"]
+    print_table(("run_id", "workflow", "version", "key", "status", "created_at"), rows)
+    if cursor is not None:
+        print_notice(f"there are more: give --all, or --cursor {cursor}")
     return Exit.OK
 
 
 def history(arguments: Arguments) -> Exit:
-    """`towpath history RUN_ID`"""
+    """`towpath history RUN`"""
+    if arguments.payloads and not arguments.json:
+        raise CommandError(Exit.USAGE, "--payloads is for programs: give --json, too")
+    target = parse_target(arguments.run_id)
 
-    async def question(client: Client) -> list[replies.TransitionView]:
-        found: list[replies.TransitionView] = []
-        after: int | None = arguments.after_seq
-        while after is not None:
-            page = await client.history(_run_id(arguments), after_seq=after, limit=1_000)
-            found.extend(page.transitions)
-            after = page.next_after_seq
-        return found
+    async def question(client: Client) -> list[Row]:
+        handle = await target.handle(client)
+        found = await handle.history(after_seq=arguments.after_seq, payloads=arguments.payloads)
+        return [plain(each) if arguments.json else transition_row(each) for each in found]
 
-    rows = [_plain(transition) for transition in ask(arguments, question)]
+    rows = ask(arguments, question)
     if arguments.json:
         print_json({"transitions": rows})
     else:
-        told = [
-            {**row, "cause": brief_cause(row["cause"]), "details": brief_facts(row["data"])}
-            for row in rows
-        ]
-        columns = ("seq", "at", "what", "step", "attempt", "from", "to", "cause", "details")
-        print_table(columns, told)
+        print_table(HISTORY_COLUMNS, rows)
     return Exit.OK
 
 
 def result(arguments: Arguments) -> Exit:
-    """`towpath result RUN_ID`"""
-    run_id = _run_id(arguments)
-    output = ask(arguments, lambda client: client.handle(run_id).result(timeout=arguments.timeout))
-    print_json({"run_id": run_id, "output": output} if arguments.json else output)
+    """`towpath result RUN`"""
+    target = parse_target(arguments.run_id)
+
+    async def question(client: Client) -> tuple[str, Json]:
+        handle = await target.handle(client)
+        return handle.run_id, await handle.result(timeout=arguments.timeout)
+
+    run_id, output = ask(arguments, question)
+    if arguments.json:
+        print_json({"run_id": run_id, "output": output})
+    else:
+        print_value(output)
     return Exit.OK
 
 
-def _input(arguments: Arguments) -> object:
+def output(arguments: Arguments) -> Exit:
+    """`towpath output RUN`"""
+    target = parse_target(arguments.run_id)
+
+    async def question(client: Client) -> tuple[str, Json]:
+        handle = await target.handle(client)
+        return handle.run_id, await handle.output(step=arguments.step)
+
+    run_id, value = ask(arguments, question)
+    if arguments.json:
+        print_json({"run_id": run_id, "step": arguments.step, "output": value})
+    else:
+        print_value(value)
+    return Exit.OK
+
+
+def explain(arguments: Arguments) -> Exit:
+    """`towpath explain RUN`"""
+    target = parse_target(arguments.run_id)
+
+    async def question(client: Client) -> Row:
+        return plain(await (await target.handle(client)).explain())
+
+    told = ask(arguments, question)
+    if arguments.json:
+        print_json(told)
+        return Exit.OK
+    print_line(f"{told['run_id']} ({told['workflow']}, {told['status']}): {told['summary']}")
+    reasons = msgspec.convert(told["reasons"], list[Row])
+    if len(reasons) > 1:
+        print_line("")
+        print_table(used_columns(("step", "kind", "text", "wake_at"), reasons), reasons)
+    if told.get("reasons_omitted"):
+        print_notice(f"{told['reasons_omitted']} more reasons are left out")
+    return Exit.OK
+
+
+def given_input(arguments: Arguments, default: object = None) -> object:
+    """The value of `--input` or `--input-file`. Raises DocumentError."""
     if arguments.input is not None:
         return parse_json(arguments.input, "--input")
     if arguments.input_file is not None:
         return parse_document(read_file(arguments.input_file), arguments.input_file)
-    return None
+    return default
+
+
+def print_reply(arguments: Arguments, reply: msgspec.Struct, text: str) -> None:
+    """The reply as JSON, or the sentence for people."""
+    if arguments.json:
+        print_json(plain(reply))
+    else:
+        print_line(text)
+
+
+def parse_instant_option(text: str | None) -> datetime | None:
+    """The instant of an option that the parser has made RFC 3339."""
+    return None if text is None else parse_instant(text)
 
 
 def _context(arguments: Arguments) -> Mapping[str, object] | None:
@@ -205,35 +275,6 @@ def _context(arguments: Arguments) -> Mapping[str, object] | None:
         raise CommandError(Exit.USAGE, "--context must be a JSON object") from error
 
 
-def _target(text: str | None) -> _Target:
-    """A run id, or `WORKFLOW/KEY`; a key may have slashes, a workflow has none."""
-    workflow, slash, key = (text or "").partition("/")
-    if slash:
-        return _Target(workflow=workflow, key=key)
-    if not _RUN_ID.fullmatch(workflow):
-        raise CommandError(Exit.USAGE, f"{workflow!r} is not a run id, nor WORKFLOW/KEY")
-    return _Target(run_id=workflow)
-
-
-def _run_id(arguments: Arguments) -> str:
-    text = arguments.run_id or ""
-    if not _RUN_ID.fullmatch(text):
-        raise CommandError(Exit.USAGE, f"{text!r} is not a run id: `towpath list` shows them")
-    return text
-
-
-def _plain(reply: Struct) -> dict[str, object]:
-    """The reply as JSON's types; user values, which are text inside, too."""
-    return msgspec.json.decode(msgspec.json.encode(reply), type=dict[str, object])
-
-
-def _print(arguments: Arguments, reply: Struct, text: str) -> None:
-    if arguments.json:
-        print_json(_plain(reply))
-    else:
-        print_line(text)
-
-
 COMMANDS: Mapping[str, Callable[[Arguments], Exit]] = {
     "start": start,
     "signal": signal,
@@ -242,4 +283,6 @@ COMMANDS: Mapping[str, Callable[[Arguments], Exit]] = {
     "list": list_runs,
     "history": history,
     "result": result,
+    "output": output,
+    "explain": explain,
 }

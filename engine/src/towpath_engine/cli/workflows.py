@@ -1,7 +1,10 @@
 """Verbs about definitions: validate, deploy."""
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -9,8 +12,11 @@ from towpath_engine.cli.arguments import Arguments
 from towpath_engine.cli.documents import DocumentError, parse_document, read_file
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
-from towpath_engine.cli.output import print_json, print_line
+from towpath_engine.cli.output import print_json, print_line, print_notice
 from towpath_engine.settings import load_settings
+
+LOOK_SECONDS: Final = 0.3
+"""How often `deploy --watch` looks at its file."""
 
 
 def validate(arguments: Arguments) -> Exit:
@@ -47,6 +53,13 @@ def validate(arguments: Arguments) -> Exit:
 
 def deploy(arguments: Arguments) -> Exit:
     """`towpath deploy FILE`"""
+    if arguments.watch:
+        return _deploy_on_change(arguments)
+    _deploy_once(arguments)
+    return Exit.OK
+
+
+def _deploy_once(arguments: Arguments) -> None:
     from towpath_engine.cli.connection import ask
 
     document = _read_definition(arguments.file)
@@ -58,7 +71,48 @@ def deploy(arguments: Arguments) -> Exit:
     else:
         what = "is now" if reply.created else "already is"
         print_line(f"Workflow {reply.workflow} {what} version {reply.version}.")
-    return Exit.OK
+
+
+def _deploy_on_change(arguments: Arguments) -> Exit:
+    """Deploy now and after every change, tell faults and go on, until Ctrl-C."""
+    if arguments.file == "-":
+        raise CommandError(Exit.USAGE, "--watch needs a FILE: standard input does not change")
+    path = Path(arguments.file)
+    if not path.exists():
+        raise DocumentError(f"{arguments.file}: the file does not exist")
+    while True:
+        seen = _state(path)
+        try:
+            _deploy_once(arguments)
+        except (CommandError, DocumentError) as error:
+            details = error.details if isinstance(error, CommandError) else ()
+            if arguments.json:
+                print_json({"error": {"message": str(error), "details": list(details)}})
+            else:
+                print_notice(str(error))
+                for line in details:
+                    print_notice(f"  {line}")
+        asyncio.run(_changed(path, seen))
+
+
+async def _changed(path: Path, seen: tuple[int, int] | None) -> None:
+    """Return when the file is another, and has stayed so for one look: editors write in parts."""
+    before = seen
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        now = _state(path)
+        if now is not None and now != seen and now == before:
+            return
+        before = now
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is written, or replaced; None while it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns ^ found.st_ino, found.st_size
 
 
 def _read_definition(file: str) -> Mapping[str, object]:

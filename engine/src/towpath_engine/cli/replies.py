@@ -1,0 +1,63 @@
+"""Replies as JSON's types, and as what the tables show of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from towpath_engine.cli.briefly import brief_cause, brief_error, brief_facts
+from towpath_protocol import replies
+
+Row = dict[str, object]
+
+STEP_COLUMNS: Final = (
+    "step", "kind", "status", "attempt", "waits_for", "wake_at", "worker_id", "output", "error",
+)  # fmt: skip
+HISTORY_COLUMNS: Final = (
+    "seq", "at", "what", "step", "attempt", "from", "to", "cause", "details",
+)  # fmt: skip
+
+
+def plain(reply: Struct) -> Row:
+    """The reply as JSON's types; user values, which are text inside, too."""
+    return msgspec.json.decode(msgspec.json.encode(reply), type=Row)
+
+
+def plain_all(found: Sequence[Struct]) -> list[Row]:
+    """Several replies as JSON's types."""
+    return [plain(each) for each in found]
+
+
+def run_fields(run: replies.RunView) -> Row:
+    """What is shown of a run above its steps."""
+    shown = plain(run)
+    for name in ("steps", "steps_cursor"):
+        del shown[name]
+    for name in ("tags", "context", "metadata"):
+        if not shown[name]:
+            del shown[name]
+    shown["error"] = brief_error(shown["error"])
+    return shown
+
+
+def step_row(step: replies.StepView) -> Row:
+    """A line of a run's steps: `waits_for` has what it waits for, in one word or two."""
+    row = plain(step)
+    words = [row.get("waiting_for"), row.get("signal"), row.get("held_by")]
+    row["waits_for"] = " ".join(str(word) for word in words if word) or None
+    row["error"] = brief_error(row.get("error"))
+    if row.get("output_omitted") is not None:
+        row["output"] = f"({row['output_omitted']} bytes: towpath output)"
+    return row
+
+
+def transition_row(transition: replies.TransitionView) -> Row:
+    """A line of a history."""
+    row = plain(transition)
+    return {**row, "cause": brief_cause(row["cause"]), "details": brief_facts(row["data"])}
+
+
+def used_columns(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """The columns in which some row has something: a table shows no empty ones."""
+    return [name for name in columns if any(row.get(name) not in (None, "") for row in rows)]
