@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tests.support.census import count_open_runs
 from tests.support.store_builders import (
     DEFINITION,
     NOW,
@@ -383,7 +384,7 @@ async def test_open_runs_are_counted_by_status(store: Store) -> None:
     waiting = {"status": RunStatus.WAITING}
     runs = [a_run(1), a_run(2), a_run(3, **waiting), a_run(4, **done)]
     await save(store, *map(a_start, runs))
-    assert await store.count_open_runs() == {"running": 2, "waiting": 1}
+    assert await count_open_runs(store) == {"running": 2, "waiting": 1}
 
 
 async def test_workflow_versions_are_numbered_and_deduplicated_by_fingerprint(
@@ -410,8 +411,8 @@ async def test_workflow_versions_are_numbered_and_deduplicated_by_fingerprint(
 
 
 async def test_queues_are_remembered_once(store: Store) -> None:
-    await store.add_queues(["b", "a", "b"])
-    await store.add_queues(["a", "B"])
+    assert await store.add_queues(["b", "a", "b"], 5) == ["a", "b"]
+    assert await store.add_queues(["a", "B"], 5) == ["B"]
     assert await store.list_queues() == ["B", "a", "b"]
 
 

@@ -81,10 +81,13 @@ class Metrics:
             "batch_retried_total", "Batches tried again, by reason", "reason"
         )
         self.runs_lost = self._counter(
-            "run_version_lost_total", "Runs decided again, another engine having been faster"
+            "run_version_lost_total",
+            "Runs decided again, another engine having written a version in between",
         )
         self.run_cache = self._counter(
-            "run_cache_total", "Look-ups in the cache of runs, by result", "result"
+            "run_cache_total",
+            "Look-ups in the cache of runs, by result (`stale`: another engine has written it)",
+            "result",
         )
         self.outbox_published = self._counter(
             "outbox_published_total", "Messages published, by stream and result", "stream", "result"
@@ -126,6 +129,20 @@ class Metrics:
         )
         self.signals_parked = self._counter(
             "signal_parked_total", "Signals parked, and what became of them", "outcome"
+        )
+        self.partitions_owned = self._gauge(
+            "partition_owned", "Partitions of P_IN that this engine owns; 16 over all engines"
+        )
+        self.partitions_moved = self._counter(
+            "partition_moved_total",
+            "Partitions acquired, inherited from a dead engine, released, or lost",
+            "how",
+        )
+        self.engines_live = self._gauge("engine_live", "Engines that live, as this one sees them")
+        self.wakes = self._counter(
+            "wake_total",
+            "Messages between engines about runs of the other's, sent or received",
+            "direction",
         )
         self.tick_failures = self._counter(
             "tick_failed_total", "Ticks of a service that failed", "service"

@@ -102,6 +102,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     timer_horizon_seconds: Seconds = 60.0
     timer_count_max: Count = 200_000
 
+    # Several engines
+    lease_seconds: Annotated[float, Meta(ge=2, le=60)] = 8.0
+    lease_tick_seconds: Annotated[float, Meta(ge=0.05, le=10)] = 0.5
+    lease_release_seconds: Annotated[float, Meta(gt=0, le=10)] = 2.0
+
     # Sweeps
     timer_sweep_seconds: Seconds = 5.0
     outbox_sweep_seconds: Seconds = 2.0
@@ -199,6 +204,9 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "definition_cache_count_max": ("versions", "workflow versions kept parsed in memory"),
     "timer_horizon_seconds": ("s", "timers nearer than this are armed in memory"),
     "timer_count_max": ("timers", "timers armed in memory"),
+    "lease_seconds": ("s", "a partition of an engine that says nothing this long is another's"),
+    "lease_tick_seconds": ("s", "interval at which an engine renews its partitions"),
+    "lease_release_seconds": ("s", "how long an engine finishes what came of a partition it gives"),
     "timer_sweep_seconds": ("s", "interval of the sweep for timers that a crash left"),
     "outbox_sweep_seconds": ("s", "interval of the sweep for unconfirmed messages"),
     "outbox_retry_seconds": ("s", "age at which the sweep publishes a message again"),
@@ -379,6 +387,11 @@ def _check_together(settings: Settings) -> None:
             f"postgres_pool_size ({settings.postgres_pool_size}) must be more than "
             f"transactions_in_flight_max ({settings.transactions_in_flight_max}), "
             "or reads wait for writes"
+        )
+    if settings.lease_seconds < 4 * settings.lease_tick_seconds:
+        raise SettingsError(
+            f"lease_seconds ({settings.lease_seconds}) must be at least four times "
+            f"lease_tick_seconds ({settings.lease_tick_seconds}), or a late tick loses partitions"
         )
     for name in _URLS:
         _check_url(name, getattr(settings, name))

@@ -218,6 +218,16 @@ def control_subject(prefix: str, queue: str) -> str:
     return f"{check_prefix(prefix)}.control.{check_queue(queue)}"
 
 
+def wake_subject(prefix: str, partition: int) -> str:
+    """`P.wake.<n>`: to the owner of a partition, about runs that another engine has written."""
+    return f"{check_prefix(prefix)}.wake.{_check_partition(partition)}"
+
+
+def wake_all_subject(prefix: str) -> str:
+    """`P.wake.all`: to all engines, when partitions have been let go of."""
+    return f"{check_prefix(prefix)}.wake.all"
+
+
 def heartbeat_subject(prefix: str, queue: str) -> str:
     """`P.heartbeat.<queue>`: requests of the workers of a queue."""
     return f"{check_prefix(prefix)}.heartbeat.{check_queue(queue)}"

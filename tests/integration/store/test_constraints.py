@@ -8,7 +8,6 @@ import pytest
 from tests.support.stores import a_postgres_store
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.states import (
-    LIVE_RUN,
     SETTLED_RUN,
     SETTLED_STEP,
     RunStatus,
@@ -19,7 +18,6 @@ from towpath_engine.core.states import (
 from towpath_engine.store.invariants import BEGUN_RUN, LIVE_ATTEMPT, MAY_HOLD_TOKEN
 from towpath_engine.store.postgres import PostgresStore
 from towpath_engine.store.rows import RUN_FIELDS, STEP_FIELDS
-from towpath_engine.store.statements import load_statement
 
 LISTS = {
     "run_status_known": set(RunStatus),
@@ -61,13 +59,6 @@ async def test_every_check_has_a_name_of_its_own_table(postgres: PostgresStore) 
     for name, table in rows:
         assert name.startswith(table), (name, table)
         assert not re.search(r"_check\d*$", name), name
-
-
-@pytest.mark.parametrize("statement", ["run_count_open", "run_count_without_reason"])
-def test_the_statements_list_the_live_statuses(statement: str) -> None:
-    listed = re.search(r"status IN \(([^)]*)\)", load_statement(statement).sql)
-    assert listed is not None
-    assert set(re.findall(r"'(\w+)'", listed[1])) == {str(status) for status in LIVE_RUN}
 
 
 async def test_every_field_of_the_model_has_a_column(postgres: PostgresStore) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 import asyncpg
 import pytest
 
+from tests.support.census import count_open_runs
 from tests.support.store_builders import (
     a_change,
     a_document,
@@ -61,7 +62,7 @@ async def test_a_thousand_claims_of_one_key_have_one_winner(postgres: PostgresSt
         holders = await asyncio.gather(*(start(number) for number in range(1000)))
     assert len(set(holders)) == 1
     assert await postgres.get_key("order", "k") == holders[0]
-    assert await postgres.count_open_runs() == {"running": 1}
+    assert await count_open_runs(postgres) == {"running": 1}
 
 
 async def test_a_claim_waits_for_the_transaction_that_claims_the_same_key(

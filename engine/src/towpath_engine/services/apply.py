@@ -4,7 +4,7 @@ The order inside the transaction is the lock order of the whole engine: keys by 
 then runs by id. A batch costs a constant number of statements, whatever is in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import structlog
@@ -61,12 +61,17 @@ class Applier:
             batch = self._decide_cached(Batch(tx, self._clock.now()), works)
             if batch is not None and await tx.save_alone(self._to_write(batch, published)):
                 return self._committed(batch)
+            tried = (
+                {}
+                if batch is None
+                else {key: d.expected_version for key, d in batch.drafts.items()}
+            )
             batch = Batch(tx, self._clock.now())
             await self._starting.claim(batch, works)
             keys = sorted({work.key for work in works if work.key is not None})
             if keys:
                 batch.live_keys.update(await tx.find_keys(keys))
-            await self._load(batch, works)
+            await self._load(batch, works, tried)
             await self._signalling.find_repeats(batch, works)
             for work in works:
                 self._apply_one(batch, work)
@@ -98,8 +103,13 @@ class Applier:
         is_fenced = not batch.result.rearmed and all(draft.dirty for draft in batch.drafts.values())
         return batch if is_fenced else None
 
-    async def _load(self, batch: Batch, works: Sequence[Work]) -> None:
-        """Lock the existing runs, take current copies from the cache and load the others."""
+    async def _load(
+        self, batch: Batch, works: Sequence[Work], tried: Mapping[str, int | None]
+    ) -> None:
+        """Lock the existing runs, take current copies from the cache and load the others.
+
+        `tried` are the versions of copies that were decided on in vain.
+        """
         wanted = {work.run_id for work in works if work.run_id is not None}
         wanted.update(batch.live_keys.values())
         wanted -= batch.starts.keys()
@@ -107,6 +117,8 @@ class Applier:
             return
         requests: list[LoadRequest] = []
         for run_id, row in (await batch.tx.lock_runs(sorted(wanted))).items():
+            if tried.get(run_id, row.version) != row.version:
+                self._lost.inc()
             cached = self._cache.get(run_id, row.version)
             if cached is not None:
                 batch.drafts[run_id] = RunDraft(cached, row.version)

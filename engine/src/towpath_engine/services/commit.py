@@ -1,16 +1,18 @@
 """What follows a commit: publish the outbox, push cancels, arm timers, wake long polls."""
 
 from towpath_engine.core.events import DecisionContinued
-from towpath_engine.core.model import Cause
+from towpath_engine.core.model import Cause, Run, Step
 from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.services.batch import BatchResult
 from towpath_engine.services.dispatch_watch import DispatchWatch
 from towpath_engine.services.draft import RunDraft
+from towpath_engine.services.leases import Leases
 from towpath_engine.services.outbox_relay import OutboxRelay
 from towpath_engine.services.purger import Purger
 from towpath_engine.services.result_waiters import ResultWaiters
 from towpath_engine.services.shell import Shell
-from towpath_engine.services.timer_service import TimerService
+from towpath_engine.services.timer_service import TimerService, due_rows
+from towpath_engine.services.wakes import Wakes
 from towpath_engine.services.work import Work, ignore_outcome
 from towpath_engine.store.interface import OutboxRow
 from towpath_protocol import codec, subjects
@@ -24,6 +26,8 @@ class AfterCommit:
         self,
         shell: Shell,
         *,
+        leases: Leases,
+        wakes: Wakes,
         relay: OutboxRelay,
         timers: TimerService,
         watch: DispatchWatch,
@@ -31,6 +35,8 @@ class AfterCommit:
         waiters: ResultWaiters,
     ) -> None:
         self._shell = shell
+        self._leases = leases
+        self._wakes = wakes
         self._relay = relay
         self._timers = timers
         self._watch = watch
@@ -48,11 +54,21 @@ class AfterCommit:
             self._after_run(draft)
         for run, path in result.rearmed:
             step = None if path is None else run.steps.get(path)
-            self._timers.arm(run, [] if step is None else [step])
+            self._arm(run, [] if step is None else [step])
+        self._wakes.send()
+
+    def _arm(self, run: Run, steps: list[Step]) -> None:
+        """Take over the run's instants, or have its owner do so."""
+        rows = due_rows(run, steps)
+        if self._leases.owns_run(run.id):
+            for row in rows:
+                self._timers.arm(row)
+        else:
+            self._wakes.add(run.id, run.version, rows)
 
     def _after_run(self, draft: RunDraft) -> None:
         run = draft.run
-        self._timers.arm(run, list(draft.changed.values()))
+        self._arm(run, list(draft.changed.values()))
         for effect in draft.revoked:
             self._watch.forget(effect.token)
             if not effect.purge:

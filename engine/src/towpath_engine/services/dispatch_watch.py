@@ -1,8 +1,9 @@
 """Watches dispatches on their way: delivered, vanished, given up.
 
 Three duties, each a `run_once` of its own: `observe` (the consumer has delivered past a dispatch:
-its attempt clock starts), `check_epoch` (the stream lost its data: all that is dispatched goes out
-again) and `audit` (the exact subject of an old dispatch is gone although no report came).
+its attempt clock starts) and, in one engine for all, `check_epoch` (the stream lost its data: all
+that is dispatched goes out again) and `audit` (the exact subject of an old dispatch is gone
+although no report came).
 """
 
 from collections.abc import Callable
@@ -65,6 +66,7 @@ class DispatchWatch:
         self,
         shell: Shell,
         *,
+        leads: Callable[[], bool],
         progress: PartitionProgress,
         purge: Callable[[str], None],
         audit_after_seconds: float,
@@ -72,6 +74,7 @@ class DispatchWatch:
         audit_page: int,
     ) -> None:
         self._shell = shell
+        self._leads = leads
         self._progress = progress
         self._purge = purge
         self._stream = subjects.dispatch_stream(shell.prefix)
@@ -84,6 +87,7 @@ class DispatchWatch:
         self._cursor: tuple[str, str] | None = None
         self._suspects: dict[str, tuple[OpenDispatch, datetime]] = {}
         self._resend: _Resend | None = None
+        self._known: StreamEpoch | None = None
         self.on_more = lambda: None
 
     # Hints
@@ -91,7 +95,8 @@ class DispatchWatch:
     def stored(self, token: str, subject: str, seq: int) -> None:
         """A dispatch was stored with this sequence; remembered until its token is dead."""
         if len(self._hints) >= _HINTS_MAX:
-            return  # the audit finds the sequence again
+            # The oldest, which another engine may have seen the end of.
+            self.forget(next(iter(self._hints)))
         parts = subjects.parse_dispatch(subject, self._shell.prefix)
         consumer = subjects.queue_consumer(parts.queue, parts.level)
         self._hints[token] = _Hint(
@@ -158,6 +163,12 @@ class DispatchWatch:
         if state is None:
             return 0
         now = StreamEpoch(stream=self._stream, created=state.created, last_seq=state.last_seq)
+        if self._known is not None and _has_lost(self._known, now):
+            self._forget_all()  # every engine has hints of its own; one sends the dispatches
+        self._known = now
+        if not self._leads():
+            self._resend = None
+            return 0
         resend, self._resend = self._resend, None
         if resend is not None and resend.seen == seen and not _has_lost(resend.epoch, now):
             self._resend = resend
@@ -218,6 +229,9 @@ class DispatchWatch:
         Absent usually means consumed, with the report on its way: only when the partition has
         handled everything stored before our look is the dispatch really lost.
         """
+        if not self._leads():
+            self._suspects.clear()
+            return 0
         again = await self._judge_suspects()
         before = self._shell.clock.now() - self._audit_after
         page = await self._shell.store.open_dispatches(before, self._cursor, self._audit_page)

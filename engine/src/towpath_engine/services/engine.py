@@ -25,6 +25,7 @@ from towpath_engine.services.dispatch_watch import DispatchWatch
 from towpath_engine.services.draft import Drafting
 from towpath_engine.services.gauges import Gauges
 from towpath_engine.services.inbound import Inbound
+from towpath_engine.services.leases import LEADER_PARTITION, Leases, Partitions
 from towpath_engine.services.outbox_relay import OutboxRelay
 from towpath_engine.services.parked_sweep import ParkedSweep
 from towpath_engine.services.parking import Parking
@@ -39,6 +40,7 @@ from towpath_engine.services.signalling import Signalling
 from towpath_engine.services.starting import Starting
 from towpath_engine.services.ticker import Ticker
 from towpath_engine.services.timer_service import TimerService
+from towpath_engine.services.wakes import Wakes
 from towpath_engine.services.work import Work
 from towpath_engine.services.worker_heartbeats import WorkerHeartbeats
 from towpath_engine.settings import Settings
@@ -89,6 +91,11 @@ class Engine:
             seconds=settings.park_seconds,
             signals_max=settings.parked_count_max,
         )
+        self._leases = Leases(
+            self._shell,
+            lease_seconds=settings.lease_seconds,
+            release_seconds=settings.lease_release_seconds,
+        )
         self._build_pipeline()
         self._build_edges()
         self._tickers = self._build_tickers()
@@ -108,6 +115,7 @@ class Engine:
         )
         self._watch = DispatchWatch(
             self._shell,
+            leads=self._leads,
             progress=self._progress,
             purge=self._purger.purge,
             audit_after_seconds=settings.dispatch_audit_seconds,
@@ -116,21 +124,33 @@ class Engine:
         )
         self._relay = OutboxRelay(
             self._shell,
+            leads=self._leads,
             sweep_max=_PAGE,
             on_stored=self._watch.stored,
         )
         self._timers = TimerService(
             self._shell,
+            leases=self._leases,
             progress=self._progress,
             heap_max=settings.timer_count_max,
             horizon_seconds=settings.timer_horizon_seconds,
             sweep_seconds=settings.timer_sweep_seconds,
             sweep_max=_PAGE,
         )
+        self._cache = RunCache(
+            runs_max=settings.run_cache_count_max,
+            bytes_max=settings.run_cache_bytes_max,
+            metrics=self.metrics,
+            owns=self._leases.owns_run,
+        )
         self._pipeline = Pipeline(
             applier=self._build_applier(),
             on_commit=AfterCommit(
                 self._shell,
+                leases=self._leases,
+                wakes=Wakes(
+                    self._shell, leases=self._leases, cache=self._cache, timers=self._timers
+                ),
                 relay=self._relay,
                 timers=self._timers,
                 watch=self._watch,
@@ -158,11 +178,7 @@ class Engine:
                 grace=timedelta(seconds=settings.outbox_retry_seconds),
             ),
             definitions=self._definitions,
-            cache=RunCache(
-                runs_max=settings.run_cache_count_max,
-                bytes_max=settings.run_cache_bytes_max,
-                metrics=self.metrics,
-            ),
+            cache=self._cache,
             starting=Starting(
                 definitions=self._definitions,
                 identity=self._shell.identity,
@@ -201,6 +217,7 @@ class Engine:
         )
         self._parked = ParkedSweep(
             self._shell,
+            leads=self._leads,
             parking=self._parking,
             dead_letters=self._dead_letters,
             page=_PAGE,
@@ -234,8 +251,10 @@ class Engine:
 
     def _build_tickers(self) -> dict[str, Ticker]:
         settings = self._settings
-        gauges = Gauges(self._shell)
+        gauges = Gauges(self._shell, leases=self._leases)
         duties = {
+            "leases": (self._leases.renew, settings.lease_tick_seconds),
+            "lease_moves": (self._leases.move, 1.0),
             "clock": (self._clock.sync, settings.clock_sync_seconds),
             "outbox_flush": (self._relay.flush, 1.0),
             "outbox": (self._relay.sweep, settings.outbox_sweep_seconds),
@@ -257,6 +276,10 @@ class Engine:
             name: Ticker(name, run_once, interval=seconds, metrics=self.metrics)
             for name, (run_once, seconds) in duties.items()
         }
+        self._leases.on_told = tickers["leases"].wake
+        self._leases.on_moves = tickers["lease_moves"].wake
+        self._leases.on_acquired.append(self._on_acquired)
+        self._leases.on_lost.append(lambda _: self._cache.doubt())
         self._dead_letters.on_added = tickers["dead_letters"].wake
         self._advisories.on_added = tickers["advisories"].wake
         self._timers.on_armed = tickers["timers"].wake
@@ -265,7 +288,21 @@ class Engine:
         self._bus.on_reset(self.metrics.bus_reconnects.inc)
         self._bus.on_reset(tickers["epoch"].wake)
         self._bus.on_reset(tickers["outbox"].wake)
+        self._bus.on_reset(tickers["leases"].wake)
+        self._bus.on_reset(tickers["lease_moves"].wake)
         return tickers
+
+    def _leads(self) -> bool:
+        return self._leases.leads
+
+    def _on_acquired(self, partitions: Partitions) -> None:
+        """Catch up at once with what the owner before has left."""
+        self._cache.doubt()
+        names = ["timer_sweep", "timers", "timers_held"]
+        if LEADER_PARTITION in partitions:
+            names += ["outbox", "epoch", "parked", "gauges"]
+        for name in names:
+            self._tickers[name].wake()
 
     # Running
 
@@ -277,6 +314,7 @@ class Engine:
         await self._clock.sync()
         await self._bus.start()
         await self._queues.refresh()
+        await self._leases.renew()
         for ticker in self._tickers.values():
             ticker.start()
         self._bus.on_message(self._inbound.receive)
@@ -302,12 +340,14 @@ class Engine:
             raise BusUnavailable("the API could not be offered: the connection was lost") from error
 
     async def stop(self) -> None:
-        """Drain: take nothing new, finish what was begun, publish it, then disconnect."""
+        """Drain: take nothing new, give the partitions away, finish what was begun, publish it,
+        then disconnect."""
         self._bus.set_credit(0)
         await self._tickers["timers"].stop()
         await self._tickers["timers_held"].stop()
         try:
             async with asyncio.timeout(self._settings.drain_seconds):
+                await self._leases.leave()
                 await self._pipeline.drain()
                 # Its ticker first: two flushes at once would write the same letters twice.
                 await self._tickers["dead_letters"].stop()

@@ -26,10 +26,12 @@ class OutboxRelay:
         self,
         shell: Shell,
         *,
+        leads: Callable[[], bool],
         sweep_max: int,
         on_stored: Callable[[str, str, int], None],
     ) -> None:
         self._shell = shell
+        self._leads = leads
         self._sweep_max = sweep_max
         self._on_stored = on_stored
         self._confirmed: list[str] = []
@@ -67,9 +69,12 @@ class OutboxRelay:
                 await self._shell.store.delete_outbox(confirmed)
 
     async def sweep(self) -> int:
-        """Delete what is confirmed, publish what is overdue; returns how many were published."""
+        """Delete what is confirmed, publish what is overdue; returns how many were published.
+
+        In the engine that leads: it sweeps for all.
+        """
         await self.flush()
-        if not self._shell.bus.connected:
+        if not self._shell.bus.connected or not self._leads():
             return 0
         count = 0
         for _ in range(_PAGES_MAX):

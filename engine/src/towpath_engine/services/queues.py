@@ -26,20 +26,23 @@ class Queues:
         new = sorted(set(queues) - self._known)
         if not new:
             return
-        known = set(await self._store.list_queues())
-        if len(known | set(new)) > self._queues_max:
+        # First the row, whose number is limited for all engines together, then the consumers.
+        # Should we die in between, the next `refresh` of any engine makes them.
+        added = await self._store.add_queues(new, self._queues_max)
+        if added is None:
             raise ProtocolError(
                 ErrorCode.QUEUES_FULL,
-                f"there are {len(known)} queues already and at most {self._queues_max} allowed",
+                f"there are so many queues that {', '.join(new)} would be beyond the limit of "
+                f"{self._queues_max}",
                 field="queue",
                 fix="use an existing queue, or raise the setting queue_count_max",
             )
         try:
             await self._bus.ensure_queues(new)
         except BusRefused as refused:
+            # An engine does not start without the consumers of every stored queue.
+            await self._store.remove_queues(added)
             raise ProtocolError(ErrorCode.QUEUES_FULL, str(refused), field="queue") from refused
-        # Only now: an engine does not start without the consumers of every stored queue.
-        await self._store.add_queues(new)
         self._known.update(new)
 
     async def refresh(self) -> int:

@@ -1,6 +1,11 @@
-"""Runs as this engine last wrote them: valid exactly while the row still has that version."""
+"""Runs as this engine last wrote them: valid exactly while the row still has that version.
+
+Only runs of partitions that the engine owns are kept: of the others somebody else writes the next
+version.
+"""
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from towpath_engine.core.model import Run
 from towpath_engine.core.states import SETTLED_RUN
@@ -11,30 +16,50 @@ _KEPT_SIGNALS_MAX = 100
 
 
 class RunCache:
-    """Bounded by number of runs and by their payload bytes; the least recently used go first."""
+    """Bounded by number of runs and by their payload bytes; the least recently used go first.
 
-    def __init__(self, *, runs_max: int, bytes_max: int, metrics: Metrics) -> None:
+    `owns` says of a run id whether its run is kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        runs_max: int,
+        bytes_max: int,
+        metrics: Metrics,
+        owns: Callable[[str], bool] = lambda _: True,
+    ) -> None:
         self._hits = metrics.run_cache.labels(result="hit")
         self._misses = metrics.run_cache.labels(result="miss")
+        self._stale = metrics.run_cache.labels(result="stale")
+        self._owns = owns
+        self._era = 0
         self._runs_max = runs_max
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._runs: OrderedDict[str, tuple[Run, int]] = OrderedDict()
+        self._runs: OrderedDict[str, tuple[Run, int, int]] = OrderedDict()
 
     def get(self, run_id: str, version: int) -> Run | None:
         """The run, if the cached copy has this version."""
         entry = self._runs.get(run_id)
-        if entry is None or entry[0].version != version:
+        if entry is None:
             self._misses.inc()
+            return None
+        if entry[0].version != version:
+            self._stale.inc()
+            self.drop(run_id)
             return None
         self._hits.inc()
         self._runs.move_to_end(run_id)
         return entry[0]
 
     def newest(self, run_id: str) -> Run | None:
-        """The cached copy, which may be out of date: whoever writes it back must fence it."""
+        """The cached copy, which may be out of date: whoever writes it back must fence it.
+
+        None, too, for a copy of the time before the last `doubt`.
+        """
         entry = self._runs.get(run_id)
-        if entry is None:
+        if entry is None or entry[2] != self._era:
             return None
         self._hits.inc()
         self._runs.move_to_end(run_id)
@@ -45,13 +70,15 @@ class RunCache:
         self.drop(run.id)
         if run.status in SETTLED_RUN or len(run.kept) > _KEPT_SIGNALS_MAX:
             return
+        if not self._owns(run.id):
+            return
         size = _size(run)
         if size > self._bytes_max // 16:
             return
-        self._runs[run.id] = (run, size)
+        self._runs[run.id] = (run, size, self._era)
         self._bytes += size
         while len(self._runs) > self._runs_max or self._bytes > self._bytes_max:
-            _, (_, freed) = self._runs.popitem(last=False)
+            _, (_, freed, _) = self._runs.popitem(last=False)
             self._bytes -= freed
 
     def drop(self, run_id: str) -> None:
@@ -59,6 +86,16 @@ class RunCache:
         entry = self._runs.pop(run_id, None)
         if entry is not None:
             self._bytes -= entry[1]
+
+    def drop_older(self, run_id: str, version: int) -> None:
+        """Forget the run unless the copy has at least this version."""
+        entry = self._runs.get(run_id)
+        if entry is not None and entry[0].version < version:
+            self.drop(run_id)
+
+    def doubt(self) -> None:
+        """Partitions have moved: look at each run's version once before its copy is used again."""
+        self._era += 1
 
     def __len__(self) -> int:
         return len(self._runs)

@@ -1,18 +1,23 @@
 """Fires stored instants: near ones from a heap, the rest and what a crash left by a sweep.
 
-The heap is a convenience; the rows are the truth. Firing means feeding TimerDue to the pipeline:
-the core decides whether anything is due.
+Only those of the partitions that this engine owns: of what it loses it fires nothing more. The heap
+is a convenience; the rows are the truth. Firing means feeding TimerDue to the pipeline: the core
+decides whether anything is due.
 """
 
 import heapq
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from towpath_engine.core.events import TimerDue
 from towpath_engine.core.model import Cause, Run, Step
 from towpath_engine.core.states import WaitReason
+from towpath_engine.services.leases import Leases, Partitions
 from towpath_engine.services.progress import PartitionProgress
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.work import Outcome, Work
+from towpath_engine.store.interface import DueTimer
+from towpath_engine.store.leases import partition_of_run
 
 _Key = tuple[str, str | None]
 
@@ -32,6 +37,7 @@ class TimerService:
         self,
         shell: Shell,
         *,
+        leases: Leases,
         progress: PartitionProgress,
         heap_max: int,
         horizon_seconds: float,
@@ -39,6 +45,7 @@ class TimerService:
         sweep_max: int,
     ) -> None:
         self._shell = shell
+        self._leases = leases
         self._progress = progress
         self._heap_max = heap_max
         self._horizon = timedelta(seconds=horizon_seconds)
@@ -50,14 +57,31 @@ class TimerService:
         self._held: dict[_Key, datetime] = {}
         self.on_armed = lambda: None
         self.on_held = lambda: None
+        leases.on_lost.append(self.forget)
 
-    def arm(self, run: Run, steps: list[Step]) -> None:
-        """Take over the instants of a run that was just committed, as far as they are near."""
-        if run.due_at is not None and run.settled_at is None:
-            self._push(run.id, None, run.due_at, preemptible=run.start_at is None)
-        for step in steps:
-            if step.due_at is not None:
-                self._push(run.id, step.path, step.due_at, preemptible=is_preemptible(step))
+    def arm(self, row: DueTimer) -> None:
+        """Take over an instant of a run that this engine owns, if it is near."""
+        key = (row.run_id, row.path)
+        armed = self._armed.get(key)
+        if armed is not None and armed <= row.due_at:
+            return
+        if not self.is_near(row.due_at) or len(self._heap) >= self._heap_max:
+            return
+        self._armed[key] = row.due_at
+        heapq.heappush(self._heap, (row.due_at, row.run_id, row.path or "", row.preemptible))
+        if self._heap[0][0] == row.due_at:
+            self.on_armed()
+
+    def is_near(self, due_at: datetime) -> bool:
+        """Whether an instant is armed in memory, or left to a later sweep."""
+        return due_at <= self._shell.clock.now() + self._horizon
+
+    def forget(self, partitions: Partitions) -> None:
+        """Fire nothing of these partitions any more: another engine does."""
+        self._heap = [one for one in self._heap if partition_of_run(one[1]) not in partitions]
+        heapq.heapify(self._heap)
+        self._armed = _others(self._armed, partitions)
+        self._held = _others(self._held, partitions)
 
     async def sweep(self) -> int:
         """Load timers that are due within two sweeps, page by page; returns how many.
@@ -66,10 +90,13 @@ class TimerService:
         """
         before = self._shell.clock.now() + self._sweep_ahead
         count, last = 0, None
-        while len(self._heap) < self._heap_max:
-            rows = await self._shell.store.due_timers(before, self._sweep_max, after=last)
+        while len(self._heap) < self._heap_max and (owned := self._leases.owned):
+            rows = await self._shell.store.due_timers(
+                before, self._sweep_max, after=last, partitions=owned
+            )
             for row in rows:
-                self._push(row.run_id, row.path, row.due_at, preemptible=row.preemptible)
+                if self._leases.owns_run(row.run_id):  # it may have moved meanwhile
+                    self.arm(row)
             count += len(rows)
             if len(rows) < self._sweep_max:
                 break
@@ -84,7 +111,7 @@ class TimerService:
 
     def pause_seconds(self) -> float:
         """How long `fire` has nothing to do: until the nearest instant, at most a second."""
-        if not self._heap:
+        if not self._heap or not self._leases.valid():
             return _PAUSE_SECONDS_MAX
         left = (self._heap[0][0] - self._shell.clock.now()).total_seconds()
         return min(_PAUSE_SECONDS_MAX, max(0.0, left))
@@ -95,13 +122,15 @@ class TimerService:
         A duty of its own: it asks the server, and a server that does not answer must not make
         sleeps late.
         """
-        if not self._held:
+        if not self._held or not self._leases.valid():
             return 0
         fired = 0
         partitions = {self._progress.partition_of(run_id) for run_id, _ in self._held}
         await self._progress.refresh(partitions)
         now = self._shell.clock.now()
         for key, due_at in list(self._held.items()):
+            if not self._leases.owns_run(key[0]):
+                continue
             partition = self._progress.partition_of(key[0])
             late = now - due_at
             if self._progress.handled(partition, due_at) or late >= self._progress.late_max:
@@ -114,21 +143,11 @@ class TimerService:
         """How long `release` has nothing to ask."""
         return _HELD_PAUSE_SECONDS if self._held else _PAUSE_SECONDS_MAX
 
-    def _push(self, run_id: str, path: str | None, due_at: datetime, *, preemptible: bool) -> None:
-        key = (run_id, path)
-        armed = self._armed.get(key)
-        if armed is not None and armed <= due_at:
-            return
-        if due_at > self._shell.clock.now() + self._horizon or len(self._heap) >= self._heap_max:
-            return
-        self._armed[key] = due_at
-        heapq.heappush(self._heap, (due_at, run_id, path or "", preemptible))
-        if self._heap[0][0] == due_at:
-            self.on_armed()
-
     def _fire_due(self) -> int:
         """Fire or hold everything due; returns how many were fired."""
         fired = 0
+        if not self._leases.valid():
+            return 0  # after a pause: what is owned now is not known yet
         now = self._shell.clock.now()
         while self._heap and self._heap[0][0] <= now:
             due_at, run_id, text, preemptible = heapq.heappop(self._heap)
@@ -160,6 +179,25 @@ class TimerService:
 
         event = TimerDue(seed=self._shell.identity.new_seed(), cause=Cause(type="timer"), path=path)
         self._shell.submit(Work(settle=settle, run_id=run_id, event=event))
+
+
+def _others(rows: Mapping[_Key, datetime], partitions: Partitions) -> dict[_Key, datetime]:
+    return {key: at for key, at in rows.items() if partition_of_run(key[0]) not in partitions}
+
+
+def due_rows(run: Run, steps: list[Step]) -> list[DueTimer]:
+    """The instants of a run that was just committed, and of those of its steps that changed."""
+    rows: list[DueTimer] = []
+    if run.due_at is not None and run.settled_at is None:
+        preemptible = run.start_at is None
+        rows.append(DueTimer(run_id=run.id, path=None, due_at=run.due_at, preemptible=preemptible))
+    for step in steps:
+        if step.due_at is not None:
+            preemptible = is_preemptible(step)
+            rows.append(
+                DueTimer(run_id=run.id, path=step.path, due_at=step.due_at, preemptible=preemptible)
+            )
+    return rows
 
 
 def is_preemptible(step: Step) -> bool:

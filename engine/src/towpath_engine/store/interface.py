@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
+from towpath_engine.store.census import Census
 from towpath_engine.store.leases import PARTITIONS, LeaseTable
 
 
@@ -356,6 +357,9 @@ class Store(Protocol):
     @property
     def leases(self) -> LeaseTable: ...  # noqa: D102 - see there
 
+    @property
+    def census(self) -> Census: ...  # noqa: D102 - see there
+
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         """Open a transaction; commits on a clean exit, rolls back on an exception."""
         ...
@@ -390,8 +394,13 @@ class Store(Protocol):
         """Every queue that a deployed version or a worker named, by name."""
         ...
 
-    async def add_queues(self, queues: Sequence[str]) -> None:
-        """Remember queues (idempotent)."""
+    async def add_queues(self, queues: Sequence[str], count_max: int) -> list[str] | None:
+        """Remember queues; those that are new, or None, and nothing is remembered, when there
+        would be more than `count_max`, however many engines add some at the same time."""
+        ...
+
+    async def remove_queues(self, queues: Sequence[str]) -> None:
+        """Forget queues."""
         ...
 
     async def get_run(self, run_id: str) -> Run | None:
@@ -480,14 +489,6 @@ class Store(Protocol):
 
     async def prune_signal_ids(self, limit: int) -> int:
         """Forget at most `limit` identities of signals by key that are older than 7 days."""
-        ...
-
-    async def count_open_runs(self) -> dict[str, int]:
-        """Status -> number of runs that are not settled."""
-        ...
-
-    async def count_runs_without_reason(self) -> int:
-        """Runs not settled that have no open dispatch, timer, awaited signal or outbox row."""
         ...
 
     async def get_epoch(self, stream: str) -> StreamEpoch | None:

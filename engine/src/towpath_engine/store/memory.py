@@ -4,7 +4,7 @@ Transactions take turns. Reads outside see what is committed.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run, Step, Transition
-from towpath_engine.core.states import SETTLED_RUN, StepStatus
+from towpath_engine.core.states import StepStatus
 from towpath_engine.store.cursors import format_run_cursor, parse_id_cursor, parse_run_cursor
 from towpath_engine.store.definitions import DefinitionCache, Parse
 from towpath_engine.store.derive import RUN_PATH, OpenStep
@@ -29,6 +29,7 @@ from towpath_engine.store.interface import (
     WorkflowVersion,
 )
 from towpath_engine.store.leases import PARTITIONS
+from towpath_engine.store.memory_census import MemoryCensus
 from towpath_engine.store.memory_leases import MemoryLeases
 from towpath_engine.store.memory_state import MemoryState
 from towpath_engine.store.memory_transaction import SIGNAL_ID_DAYS, MemoryTransaction
@@ -59,7 +60,7 @@ class MemoryStore:
         self._state = MemoryState()
         self._turn = asyncio.Lock()
         self.leases = MemoryLeases(clock)
-        """See Store."""
+        self.census = MemoryCensus(lambda: self._state)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[MemoryTransaction]:
@@ -118,10 +119,20 @@ class MemoryStore:
         """See Store."""
         return sorted(self._state.queues)
 
-    async def add_queues(self, queues: Sequence[str]) -> None:
+    async def add_queues(self, queues: Sequence[str], count_max: int) -> list[str] | None:
         """See Store."""
         async with self._turn:
-            self._state.queues.update(dict.fromkeys(queues))
+            new = sorted(set(queues) - self._state.queues.keys())
+            if new and len(self._state.queues) + len(new) > count_max:
+                return None
+            self._state.queues.update(dict.fromkeys(new))
+            return new
+
+    async def remove_queues(self, queues: Sequence[str]) -> None:
+        """See Store."""
+        async with self._turn:
+            for queue in queues:
+                self._state.queues.pop(queue, None)
 
     async def get_run(self, run_id: str) -> Run | None:
         """See Store."""
@@ -190,31 +201,6 @@ class MemoryStore:
         found = [self._state.letters[i] for i in ids if before is None or i < before]
         more = len(found) > limit > 0
         return found[:limit], found[limit - 1].id if more else None
-
-    async def count_open_runs(self) -> dict[str, int]:
-        """See Store."""
-        counts: dict[str, int] = {}
-        for run in self._live():
-            counts[run.status.value] = counts.get(run.status.value, 0) + 1
-        return counts
-
-    async def count_runs_without_reason(self) -> int:
-        """See Store."""
-        state = self._state
-        timed = {run_id for run_id, _ in state.timers}
-        return sum(
-            1
-            for run in self._live()
-            if run.id not in timed
-            and run.paused_at is None
-            and not any(
-                row.token or row.signal or row.status == StepStatus.READY
-                for row in state.open_of(run.id).values()
-            )
-        )
-
-    def _live(self) -> Iterable[Run]:
-        return (run for run in self._state.runs.values() if run.status not in SETTLED_RUN)
 
     async def due_timers(
         self,

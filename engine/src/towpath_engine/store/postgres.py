@@ -29,6 +29,7 @@ from towpath_engine.store.interface import (
 from towpath_engine.store.leases import PARTITIONS
 from towpath_engine.store.migrate import check_schema
 from towpath_engine.store.pool import Pool, open_pool
+from towpath_engine.store.postgres_census import PostgresCensus
 from towpath_engine.store.postgres_leases import PostgresLeases
 from towpath_engine.store.rows import (
     dispatch_from_row,
@@ -92,7 +93,7 @@ class PostgresStore:
         self._caps = caps
         self._runs = RunReader(DefinitionCache(parse), limits)
         self.leases = PostgresLeases(self._connection)
-        """See Store."""
+        self.census = PostgresCensus(self._connection)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[Connection]:
@@ -182,10 +183,20 @@ class PostgresStore:
         async with self._connection() as connection:
             return [row[0] for row in await fetch(connection, "queue_list")]
 
-    async def add_queues(self, queues: Sequence[str]) -> None:
+    async def add_queues(self, queues: Sequence[str], count_max: int) -> list[str] | None:
+        """See Store."""
+        names = sorted(set(queues))
+        async with self._connection() as connection:
+            with translating():
+                async with connection.transaction():
+                    await fetch_value(connection, "queue_lock")
+                    rows = await fetch(connection, "queue_add", names=names, count_max=count_max)
+        return None if rows[0]["is_full"] else rows[0]["added"]
+
+    async def remove_queues(self, queues: Sequence[str]) -> None:
         """See Store."""
         async with self._connection() as connection:
-            await execute(connection, "queue_add", names=sorted(set(queues)))
+            await execute(connection, "queue_remove", names=sorted(set(queues)))
 
     # Runs
 
@@ -261,16 +272,6 @@ class PostgresStore:
             rows = await fetch(connection, "dead_letter_list", before=before, limit=limit + 1)
         letters = [letter_from_row(row) for row in rows[:limit]]
         return letters, letters[-1].id if letters and len(rows) > limit else None
-
-    async def count_open_runs(self) -> dict[str, int]:
-        """See Store."""
-        async with self._connection() as connection:
-            return {row[0]: row[1] for row in await fetch(connection, "run_count_open")}
-
-    async def count_runs_without_reason(self) -> int:
-        """See Store."""
-        async with self._connection() as connection:
-            return await fetch_value(connection, "run_count_without_reason")
 
     # Sweeps
 
