@@ -1,12 +1,18 @@
 """Stopping a worker."""
 
 import asyncio
+import os
 import threading
+from collections.abc import AsyncIterator
+
+import psutil
+import pytest
 
 from tests.integration.worker.conftest import worker_of
 from tests.support.engine_side import EngineSide
 from tests.support.eventually import until
-from towpath_worker import Context
+from towpath_worker import Context, LifespanError, ProcessContext, Worker
+from towpath_worker.worker import serve_workers
 
 
 async def test_a_drained_worker_finishes_what_runs_and_takes_nothing_new(
@@ -97,3 +103,44 @@ async def test_a_second_stop_does_not_wait(engine: EngineSide, jetstream_url: st
     worker.stop()
     await serving
     assert (await engine.end_of(token)).body["reason"] == "drain"
+
+
+async def test_a_process_that_runs_longer_is_ended_and_its_progress_handed_on(
+    engine: EngineSide, jetstream_url: str
+) -> None:
+    worker = worker_of(engine, jetstream_url, drain_timeout_seconds=0.3)
+    worker.task("ignore", run_in="process")(ignore)
+    serving = asyncio.create_task(worker.serve())
+    token = await engine.dispatch("ignore", heartbeat_timeout_ms=60_000)
+    beat = await engine.report_of(token, "step-heartbeat")
+    pid = beat.body["progress"]["pid"]
+    worker.stop()
+    await serving
+    report = await engine.end_of(token)
+    assert (report.kind, report.body["reason"]) == ("step-released", "drain")
+    assert report.body["progress"] == {"pid": pid}
+    assert not psutil.pid_exists(pid)
+
+
+def ignore(ctx: ProcessContext) -> None:
+    ctx.heartbeat({"pid": os.getpid()})
+    threading.Event().wait(600)
+
+
+async def test_one_worker_that_cannot_start_stops_the_others_of_its_process(
+    engine: EngineSide, jetstream_url: str
+) -> None:
+    good = worker_of(engine, jetstream_url)
+    good.task("quick")(lambda: "quick")
+    broken = Worker("shipping", nats_url=jetstream_url, prefix=engine.prefix)
+    broken.task("quick")(lambda: "quick")
+
+    @broken.lifespan
+    async def late() -> AsyncIterator[None]:
+        await until(lambda: bool(engine.presences), "the other one serves")
+        raise ValueError("no database")
+        yield
+
+    with pytest.raises(LifespanError, match="no database"):
+        await serve_workers(good, broken)
+    assert not good.serving

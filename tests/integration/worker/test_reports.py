@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from tests.integration.worker.conftest import Serving, worker_of
 from tests.support.engine_side import EngineSide
+from towpath_protocol.codec import decode_report
 from towpath_worker import Again, Context, RetryAfter
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -147,3 +148,33 @@ async def test_a_dispatch_that_is_none_is_terminated_and_the_next_one_runs(
         await engine.all_acknowledged()
     assert report.body["output"] == "fine"
     assert {ack.split(b" ")[0] for ack in engine.acks} == {b"+TERM", b"+ACK"}
+
+
+async def test_a_report_that_the_engine_would_refuse_is_a_failure_instead(
+    engine: EngineSide, jetstream_url: str, serving: Serving
+) -> None:
+    worker = worker_of(engine, jetstream_url)
+
+    @worker.task("wait")
+    async def wait_long() -> Again:
+        return Again(after=10**14)
+
+    @worker.task("retry")
+    def retry_later() -> None:
+        raise RetryAfter(10**11, "in three thousand years")
+
+    @worker.task("events")
+    async def events(ctx: Context) -> None:
+        for n in range(101):
+            ctx.emit("made", n)
+
+    async with serving(worker):
+        for task, place in (("wait", "again.after_ms"), ("retry", "error.retry_after_ms")):
+            report = await engine.end_of(await engine.dispatch(task))
+            error = report.body["error"]
+            assert (error["type"], error["retryable"]) == ("InvalidOutput", False)
+            assert place in error["message"]
+            decode_report(json.dumps(report.body).encode(), report.kind)
+        error = (await engine.end_of(await engine.dispatch("events"))).body["error"]
+        assert error["type"] == "InvalidOutput"
+        assert "at most 100 events" in error["message"]

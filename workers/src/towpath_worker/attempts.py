@@ -237,7 +237,9 @@ class Attempts:
             if shape is not None:
                 shape.decode(text)
         except msgspec.ValidationError as error:
-            return self._instead(lease, "InvalidOutput", f"the report is none: {error}")
+            instead = self._instead(lease, "InvalidOutput", f"the report is none: {error}")
+            logs = () if isinstance(report, StepStarted | StepHeartbeat) else report.logs
+            return msgspec.structs.replace(instead, logs=logs)
         size = len(text) + HEADERS_ROOM_BYTES
         if size <= self._connection.payload_bytes_max:
             return report

@@ -78,6 +78,14 @@ def failure_of(error: BaseException, *, error_bytes_max: int) -> Failed:
                 details=_details(error.details, details_max),
                 retry_after_ms=error.retry_after_ms,
             )
+        case InvalidValueError():
+            # What a task gave to its context, or to a client; the next attempt would give the same.
+            failed = Failed(
+                type="TooLarge" if error.too_large else "InvalidOutput",
+                message=message,
+                retryable=False,
+                stack=_stack(error),
+            )
         case _:
             failed = Failed(type=type(error).__name__, message=message, stack=_stack(error))
     stack = None if failed.stack is None else _cut_front(clean_text(failed.stack), stack_max)

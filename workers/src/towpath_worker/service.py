@@ -47,6 +47,7 @@ _log = logging.getLogger("towpath.worker")
 
 SDK: Final = f"python/{version('towpath-worker')}"
 TICK_SECONDS: Final = 0.1
+HOST_LENGTH_MAX: Final = 128
 FAREWELL_MS: Final = 5_000
 """After the drain timeout: how long the reports that give attempts back may still take."""
 
@@ -78,7 +79,8 @@ class Service:
         state: object,
         metrics: WorkerMetrics,
     ) -> None:
-        self.worker_id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        host = socket.gethostname()[:HOST_LENGTH_MAX]
+        self.worker_id = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
         self._queue = queue
         self._prefix = prefix
         self._registry = registry

@@ -192,7 +192,7 @@ def run_workers(*workers: Worker, environ: Mapping[str, str] | None = None) -> N
     source = os.environ if environ is None else environ
     port = source.get(METRICS_PORT)
     if not port:
-        asyncio.run(_run_workers(workers))
+        asyncio.run(serve_workers(*workers))
         return
     if not port.isdecimal():
         raise ValueError(f"{METRICS_PORT} must be a port, not {port!r}")
@@ -201,12 +201,13 @@ def run_workers(*workers: Worker, environ: Mapping[str, str] | None = None) -> N
         worker.metrics = worker.metrics or metrics
     close = metrics.serve(int(port), source.get(METRICS_HOST) or "127.0.0.1")
     try:
-        asyncio.run(_run_workers(workers))
+        asyncio.run(serve_workers(*workers))
     finally:
         close()
 
 
-async def _run_workers(workers: tuple[Worker, ...]) -> None:
+async def serve_workers(*workers: Worker) -> None:
+    """`run_workers` in a running event loop, for a program that has one. Raises what it raises."""
     loop = asyncio.get_running_loop()
     links = Links(name=f"towpath-worker/{','.join(w.queue for w in workers)}/{os.getpid()}")
 
