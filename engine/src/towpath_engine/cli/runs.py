@@ -1,7 +1,7 @@
 """Verbs about runs: start, signal, cancel, get, list, history, result, output, explain."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from towpath_engine.cli.documents import parse_document, parse_json, read_file
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
 from towpath_engine.cli.output import (
+    current_terminal,
     print_fields,
     print_json,
     print_line,
@@ -166,7 +167,13 @@ def list_runs(arguments: Arguments) -> Exit:
         return Exit.OK
     for row in rows:
         row["status"] = f"{row['status']}, paused" if row.get("paused") else row["status"]
-    print_table(("run_id", "workflow", "version", "key", "status", "created_at"), rows)
+        row["age"] = age_of(str(row["created_at"]))
+    if current_terminal().interactive:
+        # Five short columns fit beside an id; the rest is in `get`.
+        rows = [{**row, "workflow": f"{row['workflow']}@{row['version']}"} for row in rows]
+        print_table(("run_id", "workflow", "key", "status", "age"), rows)
+    else:
+        print_table(("run_id", "workflow", "version", "key", "status", "created_at"), rows)
     if cursor is not None:
         print_notice(f"there are more: give --all, or --cursor {cursor}")
     return Exit.OK
@@ -174,6 +181,10 @@ def list_runs(arguments: Arguments) -> Exit:
 
 def history(arguments: Arguments) -> Exit:
     """`towpath history RUN`"""
+    if arguments.export is not None:
+        from towpath_engine.cli.replay import export
+
+        return export(arguments)
     if arguments.payloads and not arguments.json:
         raise CommandError(Exit.USAGE, "--payloads is for programs: give --json, too")
     target = parse_target(arguments.run_id)
@@ -259,6 +270,15 @@ def print_reply(arguments: Arguments, reply: msgspec.Struct, text: str) -> None:
         print_json(plain(reply))
     else:
         print_line(text)
+
+
+def age_of(instant: str) -> str:
+    """How long ago an instant was, in its largest unit: `5s`, `3m`, `7h`, `12d`."""
+    seconds = max(0, round((datetime.now(UTC) - parse_instant(instant)).total_seconds()))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
 
 
 def parse_instant_option(text: str | None) -> datetime | None:

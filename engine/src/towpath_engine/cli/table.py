@@ -79,21 +79,28 @@ def _colour(column: str, text: str, *, title: bool) -> str | None:
 
 
 def _fitted(columns: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
-    """Widths that together fit: the widest column gives first, the run's id never."""
+    """Widths that together fit: the widest column gives first, below its title and ids only where
+    nothing else is left."""
+    room = width - len(GAP) * (len(widths) - 1)
+    ids = [
+        widths[index] if column in ("run_id", "id") else 0 for index, column in enumerate(columns)
+    ]
+    titles = [max(COLUMN_MIN, len(column), kept) for column, kept in zip(columns, ids, strict=True)]
     fitted = list(widths)
-    over = sum(fitted) + len(GAP) * (len(fitted) - 1) - width
-    while over > 0:
-        free = [
-            index
-            for index, column in enumerate(columns)
-            if column not in ("run_id", "id") and fitted[index] > max(COLUMN_MIN, len(column))
-        ]
+    for least in (titles, [max(4, kept) for kept in ids], [1] * len(columns)):
+        fitted = _shrunk(fitted, least, room)
+    return fitted
+
+
+def _shrunk(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """The widths taken down, the widest first, until they fit or all are as small as they may."""
+    shrunk = list(widths)
+    while (over := sum(shrunk) - room) > 0:
+        free = [index for index, width in enumerate(shrunk) if width > least[index]]
         if not free:
             break
-        widest = max(free, key=lambda index: fitted[index])
-        second = max((fitted[index] for index in free if index != widest), default=0)
-        least = max(COLUMN_MIN, len(columns[widest]), second)
-        step = max(1, min(over, fitted[widest] - least))
-        fitted[widest] -= step
-        over -= step
-    return fitted
+        widest = max(free, key=lambda index: shrunk[index])
+        second = max((shrunk[index] for index in free if index != widest), default=0)
+        step = min(over, shrunk[widest] - max(least[widest], second))
+        shrunk[widest] -= max(1, step)
+    return shrunk
