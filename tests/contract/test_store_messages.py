@@ -26,14 +26,13 @@ from towpath_engine.core.states import RunStatus, StepKind, StepStatus, WaitReas
 from towpath_engine.store.errors import StoreRejected
 from towpath_engine.store.interface import (
     ConsumedSignal,
-    DueTimer,
     KeyedSignalId,
-    OpenDispatch,
     ParkedSignal,
     SignalId,
     Store,
 )
 from towpath_engine.store.leases import PARTITIONS
+from towpath_engine.store.records import DueTimer, OpenDispatch
 from towpath_protocol.subjects import partition_of
 
 FAR = timedelta(days=365 * 1000)

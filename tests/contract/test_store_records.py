@@ -15,7 +15,8 @@ from tests.support.store_builders import (
     started,
 )
 from tests.support.stores import a_store
-from towpath_engine.store.interface import BatchWrite, LogLine, Store, StreamEpoch
+from towpath_engine.store.interface import BatchWrite, Store
+from towpath_engine.store.records import LogLine, StreamEpoch
 from towpath_engine.store.transaction import StoreCaps
 
 

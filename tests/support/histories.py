@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tests.support.builders import BEGIN, a_cause, raw
 from tests.support.definitions import SIGNALS, definitions
 from tests.support.scenario import Story
+from towpath_engine.core.decide import decide
 from towpath_engine.core.effects import (
     ConsumeSignal,
     Decision,
@@ -29,10 +30,14 @@ from towpath_engine.core.events import (
     DispatchDelivered,
     DispatchVanished,
     Event,
+    PauseRequested,
     ReportReceived,
+    ResumeRequested,
     RunBegun,
+    StepAdmitted,
 )
 from towpath_engine.core.explain import reasons_of
+from towpath_engine.core.gate import OPEN, Gate, gate_of_history, holder_of_step
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, StepStatus, WaitReason
 from towpath_protocol.failures import Failure
@@ -54,6 +59,19 @@ ONE_ENTRY_MAX = 8
 """Transitions that may follow when a decision has reached its limit: one step, and the end."""
 CALM_STEPS_MAX = 5_000
 """No generated run needs as many; one that does is not coming to its end."""
+
+
+NOTHING_HELD = "-"
+"""No path: nothing is held back."""
+_GATES = (
+    OPEN,
+    OPEN,
+    Gate(paused=frozenset({"queue:default"})),
+    Gate(paused=frozenset({"workflow:random"}), full={"default": 0}),
+    Gate(full={"default": 2}),
+    Gate(paused=frozenset({"task:work"}), full={"default": 3, "other": 0}),
+)
+"""What can be closed in a history."""
 
 
 class Tally:
@@ -96,6 +114,7 @@ class World(Story):
         self.reports_seen: list[ReportReceived] = []
         self.tokens_ever: set[str] = set()
         self.signals_sent = 0
+        self.gate = OPEN
         self.kept: set[int] = set()
         self.chain: dict[str | None, str] = {}
         self.facts: set[tuple[str | None, str | None, str]] = set()
@@ -106,6 +125,7 @@ class World(Story):
         if self._events % 3 == 0:
             self.run = self.reloaded()
         before = self.run
+        event = replace(event, gate=self.gate)
         decision = super().happens(event)
         self.tally.add(before, event, decision)
         self._check(before, event, decision)
@@ -149,9 +169,20 @@ class World(Story):
         bound = run.limits.transitions_per_decision_max + len(run.definition.steps)
         assert len(decision.transitions) <= bound + ONE_ENTRY_MAX, "a decision is bounded"
         self._check_history(decision)
+        self._check_gate(before, event, decision)
         self._check_signals(decision)
         if isinstance(event, ReportReceived) and event.token not in _live_tokens(before):
             assert decision.verdict is Verdict.STALE
+
+    def _check_gate(self, before: Run, event: Event, decision: Decision) -> None:
+        """Nothing new is dispatched through a closed gate, and the history tells which it was."""
+        for effect in decision.effects:
+            if isinstance(effect, DispatchStep) and effect.dispatch_no == 1:
+                step = self.steps[effect.path]
+                assert holder_of_step(self.run, step, event.gate) is None
+        rebuilt = replace(event, gate=gate_of_history(decision.transitions))
+        if decision.verdict is Verdict.APPLIED:
+            assert decide(before, rebuilt, self.now) == decision, "a history replays"
 
     def _check_history(self, decision: Decision) -> None:
         """The transitions of each step, and of the run, are a chain; nothing happens twice."""
@@ -212,7 +243,7 @@ class World(Story):
         """One thing happens; `number` says which."""
         # Spread evenly: Hypothesis likes small numbers, and a world of small numbers is dull.
         digest = hashlib.blake2b(f"{len(self.history)}/{number}".encode(), digest_size=4).digest()
-        which, detail = digest[0] % 16, int.from_bytes(digest[1:], "big")
+        which, detail = digest[0] % 18, int.from_bytes(digest[1:], "big")
         acts: tuple[tuple[range, Callable[[int], object]], ...] = (
             (range(3), self._act_on_stream),
             (range(3, 6), self._act_on_reports),
@@ -224,6 +255,7 @@ class World(Story):
             (range(13, 14), lambda _: self.continues()),
             (range(14, 15), lambda _: self.begins()),
             (range(15, 16), self._meddle),
+            (range(16, 18), self._operate),
         )
         next(act for numbers, act in acts if which in numbers)(detail)
 
@@ -305,10 +337,37 @@ class World(Story):
         if not self.harmless and detail % 6 == 5:
             self.is_cancelled()
 
+    def _operate(self, detail: int) -> None:
+        """An operator pauses or resumes, queues fill or empty, what is held is tried again."""
+        held = self._held()
+        step = self.run.steps.get(held or "")
+        match detail % 6:
+            case 0:
+                self.happens(PauseRequested(seed=self.seed(), cause=a_cause("pause")))
+            case 1:
+                self.happens(ResumeRequested(seed=self.seed(), cause=a_cause("resume")))
+            case 2 | 4 if not self.harmless and step is not None and step.due_at is not None:
+                self.time_passes_until_due(step.path)
+            case 2 | 3:
+                self.closes(detail // 6)
+            case _:
+                self.closes(detail // 6)
+                self.is_admitted(held)
+
+    def closes(self, detail: int) -> None:
+        """What is closed to dispatches changes."""
+        self.gate = _GATES[detail % len(_GATES)]
+
+    def is_admitted(self, path: str | None) -> Decision:
+        """What was held back is tried again."""
+        event = StepAdmitted(seed=self.seed(), cause=a_cause("admitted"), path=path)
+        return self.happens(event)
+
     # To the end
 
     def calm(self) -> None:
         """Deliver everything, once, in order, until the run has settled."""
+        self.gate = OPEN
         for _ in range(CALM_STEPS_MAX):
             if self.run.status in SETTLED_RUN:
                 return
@@ -316,6 +375,10 @@ class World(Story):
                 self.continues()
             elif self.run.seq == 0:
                 self.begins()
+            elif self.run.paused_at is not None:
+                self.happens(ResumeRequested(seed=self.seed(), cause=a_cause("resume")))
+            elif self._held() != NOTHING_HELD:
+                self.is_admitted(self._held())
             elif self.reports_sent:
                 self.deliver(0)
             elif self.stream:
@@ -323,6 +386,13 @@ class World(Story):
             else:
                 self._calm_wait()
         raise AssertionError(f"the run does not settle: {reasons_of(self.run)}")
+
+    def _held(self) -> str | None:
+        """The path of a ready step; None when the run itself is held."""
+        if self.run.held_by is not None:
+            return None
+        ready = (path for path, step in self.run.steps.items() if step.held_by is not None)
+        return next(ready, NOTHING_HELD)
 
     def _calm_wait(self) -> None:
         awaited = [
@@ -372,6 +442,7 @@ def _check_step(step: Step) -> None:
     live = step.status in (StepStatus.DISPATCHED, StepStatus.RUNNING)
     assert (step.token is not None) == live
     assert (step.waiting_for is not None) == (step.status is StepStatus.WAITING)
+    assert (step.held_by is not None) == (step.status is StepStatus.READY)
     if step.status is StepStatus.RUNNING:
         assert step.attempt_deadline_at is not None
     if step.waiting_for in _PLAIN_WAITS:
@@ -390,7 +461,7 @@ def _reports_of(step: Step, choice: int, salt: str, *, harmless: bool) -> list[R
         reports.append(StepStarted(worker_id=worker))
     if choice % 3 == 1:
         reports.append(StepHeartbeat(worker_id=worker, n=choice, progress=raw(choice)))
-    if choice % 7 == 6:
+    if choice % 7 >= 5:
         reason = tuple(ReleaseReason)[choice % 3]
         reports.append(StepReleased(worker_id=worker, reason=reason))
     elif choice % 11 != 10 or harmless:

@@ -14,13 +14,13 @@ from towpath_engine.core.model import Cause, KeptSignal, Run, Step, Transition
 from towpath_engine.core.states import RunStatus, StepKind, StepStatus
 from towpath_engine.store.interface import (
     BatchWrite,
-    DeadLetter,
     LoadRequest,
     OutboxRow,
     SavedRun,
     Store,
     StoredSignal,
 )
+from towpath_engine.store.records import DeadLetter
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 LIMITS = CoreLimits()

@@ -30,17 +30,16 @@ from towpath_engine.store.errors import StoreRejected
 from towpath_engine.store.interface import (
     BatchWrite,
     ConsumedSignal,
-    DeadLetter,
     KeyClaim,
     KeyedSignalId,
     LoadRequest,
-    LogLine,
     ParkedSignal,
     RunFilter,
     SavedRun,
     SignalId,
     Store,
 )
+from towpath_engine.store.records import DeadLetter, LogLine
 
 Operation = Callable[[Store], Awaitable[Any]]
 

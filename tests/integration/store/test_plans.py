@@ -26,13 +26,16 @@ from towpath_engine.store.transaction import PostgresTransaction, StoreCaps
 
 # One row; bounded by the engine; a few hundred rows, read whole on purpose.
 SMALL = {
-    "dead_letter_total", "engine", "parked_signal", "partition_lease", "queue", "workflow",
+    "dead_letter_total", "engine", "parked_signal", "partition_lease", "pause", "pause_epoch",
+    "queue", "workflow",
 }  # fmt: skip
 
 
 @pytest.fixture
 def growing() -> set[str]:
-    return {"run", "step", "open_step", "transition", "signal", "outbox", "timer", "log"}
+    return {
+        "run", "step", "open_step", "ready_step", "transition", "signal", "outbox", "timer", "log",
+    }  # fmt: skip
 
 
 async def test_no_statement_scans_a_table_that_grows(postgres_url: str, growing: set[str]) -> None:

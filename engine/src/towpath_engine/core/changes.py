@@ -23,6 +23,7 @@ from towpath_engine.core.effects import (
     Effect,
     RevokeToken,
 )
+from towpath_engine.core.gate import OPEN, Gate
 from towpath_engine.core.model import Cause, Run, Step, Transition
 from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, SETTLED_STEP, StepStatus
 from towpath_engine.core.stepmap import StepMap
@@ -46,8 +47,11 @@ class StepNotLoaded(Exception):  # noqa: N818 - named for what happened
 class Changes:
     """What one decision has changed so far. `now` never goes back behind the last transition."""
 
-    def __init__(self, run: Run, *, seed: str, cause: Cause, now: datetime) -> None:
+    def __init__(
+        self, run: Run, *, seed: str, cause: Cause, now: datetime, gate: Gate = OPEN
+    ) -> None:
         self.run = run
+        self.gate = gate
         self.now = now if run.last_at is None or now > run.last_at else run.last_at
         self.effects: list[Effect] = []
         self.transitions: list[Transition] = []

@@ -11,6 +11,7 @@ from typing import Final, assert_never
 from msgspec.structs import replace
 
 from towpath_engine.core import failures
+from towpath_engine.core.admission import apply_admission
 from towpath_engine.core.attempts import fail_attempt, start_clock
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.dispatching import attempt_end, redispatch
@@ -23,9 +24,12 @@ from towpath_engine.core.events import (
     DispatchDelivered,
     DispatchVanished,
     Event,
+    PauseRequested,
     ReportReceived,
+    ResumeRequested,
     RunBegun,
     SignalReceived,
+    StepAdmitted,
     TimerDue,
 )
 from towpath_engine.core.instants import earliest
@@ -51,7 +55,7 @@ def decide(run: Run, event: Event, now: datetime) -> Decision:
     """
     if run.status in SETTLED_RUN:
         return _after_the_end(run, event)
-    changes = Changes(run, seed=event.seed, cause=event.cause, now=now)
+    changes = Changes(run, seed=event.seed, cause=event.cause, now=now, gate=event.gate)
     outcome = _apply(changes, event)
     if isinstance(outcome, Decision):
         return outcome
@@ -73,11 +77,11 @@ def _after_the_end(run: Run, event: Event) -> Decision:
     match event:
         case ReportReceived() | DispatchDelivered() | AttemptLost() | DispatchVanished():
             return Decision(run=run, verdict=Verdict.STALE)
-        case RunBegun() | TimerDue() | DecisionContinued():
+        case RunBegun() | TimerDue() | DecisionContinued() | StepAdmitted():
             return Decision(run=run, verdict=Verdict.IGNORED)
         case CancelRequested() if run.status is RunStatus.CANCELLED:
             return Decision(run=run, verdict=Verdict.IGNORED)
-        case CancelRequested() | SignalReceived():
+        case CancelRequested() | SignalReceived() | PauseRequested() | ResumeRequested():
             return _refused(run, ErrorCode.RUN_SETTLED, f"run {run.id} is {run.status.value}")
         case _:
             assert_never(event)
@@ -99,6 +103,8 @@ def _apply(changes: Changes, event: Event) -> Verdict | Decision:  # noqa: PLR09
             return run_due(changes) if event.path is None else step_due(changes, event.path)
         case CancelRequested():
             return _cancel(changes, event)
+        case PauseRequested() | ResumeRequested() | StepAdmitted():
+            return apply_admission(changes, event)
         case DecisionContinued():
             return continue_run(changes)
         case DispatchDelivered() | AttemptLost() | DispatchVanished():

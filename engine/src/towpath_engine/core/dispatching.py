@@ -10,6 +10,7 @@ from towpath_engine.core import failures
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.definition import TaskSpec
 from towpath_engine.core.effects import DispatchStep
+from towpath_engine.core.gate import HELD_BY_FACT, holder_of_step
 from towpath_engine.core.instants import earliest, plus_ms, seconds_until
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.settling import fail_step_and_run
@@ -91,11 +92,16 @@ def ttl_seconds(run: Run, step: Step, now: datetime) -> int | None:
 
 
 def dispatch(changes: Changes, step: Step, attempt: int) -> None:
-    """Begin `attempt` (from 1) of the step with a new token.
+    """Begin `attempt` (from 1) of the step with a new token, or hold it back while a pause or a
+    full queue wants it so.
 
     A message over the limit fails the step with TooLarge, before anything was published.
     """
     spec = task_spec(changes.run, step.path)
+    held_by = holder_of_step(changes.run, step, changes.gate)
+    if held_by is not None:
+        _hold(changes, replace(step, attempt=attempt), held_by)
+        return
     timeout_ms = spec.timeouts.dispatch_ms
     fresh = replace(
         step,
@@ -104,6 +110,7 @@ def dispatch(changes: Changes, step: Step, attempt: int) -> None:
         dispatch_no=1,
         worker_id=None,
         waiting_for=None,
+        held_by=None,
         wake_at=None,
         dispatched_at=changes.now,
         started_at=None,
@@ -119,6 +126,12 @@ def dispatch(changes: Changes, step: Step, attempt: int) -> None:
         return
     moved = changes.move(fresh, StepChange.DISPATCHED)
     _emit(changes, moved, body)
+
+
+def _hold(changes: Changes, step: Step, held_by: str) -> None:
+    """The step is ready and waits for `held_by`. Its step timeout counts; nothing else does."""
+    ready = replace(step, waiting_for=None, wake_at=None, held_by=held_by)
+    changes.move(ready, StepChange.READIED, {HELD_BY_FACT: held_by})
 
 
 def redispatch(changes: Changes, step: Step) -> None:

@@ -24,6 +24,10 @@ class ReasonKind(StrEnum):
     """A step waits for an instant: delay, sleep, backoff, repeat, release."""
     SIGNAL = "signal"
     """A step waits for a signal."""
+    READY = "ready"
+    """A dispatch (or, without a path, the beginning of the run) is held back."""
+    PAUSE = "pause"
+    """An operator paused the run itself."""
 
 
 class Reason(Struct, frozen=True, kw_only=True):
@@ -41,11 +45,15 @@ def reasons_of(run: Run) -> list[Reason]:
     that is stuck, which is a bug."""
     if run.status in SETTLED_RUN:
         return []
-    if run.status is RunStatus.PENDING:
-        if run.start_at is None:
-            return []
-        return [Reason(kind=ReasonKind.START, at=run.start_at)]
     reasons: list[Reason] = []
+    if run.paused_at is not None:
+        reasons.append(Reason(kind=ReasonKind.PAUSE, detail=run.paused_by))
+    if run.status is RunStatus.PENDING:
+        if run.start_at is not None:
+            reasons.append(Reason(kind=ReasonKind.START, at=run.start_at))
+        if run.held_by is not None:
+            reasons.append(Reason(kind=ReasonKind.READY, detail=run.held_by))
+        return reasons
     if run.cursor is not None:
         reasons.append(Reason(kind=ReasonKind.CONTINUATION, path=run.cursor, at=run.last_at))
     opened = sorted(path for path, step in run.steps.items() if step.status in OPEN_STEP)
@@ -55,6 +63,8 @@ def reasons_of(run: Run) -> list[Reason]:
 
 def _reason_of(step: Step) -> Reason | None:
     match step.status:
+        case StepStatus.READY if step.held_by is not None:
+            return _reason(step, ReasonKind.READY, step.held_by)
         case StepStatus.DISPATCHED if step.token is not None:
             return _reason(step, ReasonKind.DISPATCH, step.queue)
         case StepStatus.RUNNING if step.token is not None and step.attempt_deadline_at is not None:

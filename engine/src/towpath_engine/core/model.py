@@ -36,7 +36,8 @@ class Failure(Struct, frozen=True, kw_only=True):
 class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What made a transition happen. Stored with it as JSON, shown in the history.
 
-    `type` is one of start, report, timer, signal, cancel, delivered, lost, engine.
+    `type` is one of start, report, timer, signal, cancel, delivered, lost, pause, resume, admitted,
+    engine.
     """
 
     type: str
@@ -96,7 +97,7 @@ class Step(Struct, frozen=True, kw_only=True):
     worker_id: str | None = None
     waiting_for: WaitReason | None = None
     held_by: str | None = None
-    """While the step is `ready`: what holds its dispatch back (core.admission)."""
+    """While the step is `ready`: what holds its dispatch back (core.gate)."""
     signal: str | None = None
     wake_at: datetime | None = None
     ready_at: datetime | None = None
@@ -158,6 +159,9 @@ class Run(Struct, frozen=True, kw_only=True):
     """Since when an operator's pause holds the run; None: it is not paused."""
     paused_by: str | None = None
     pause_reason: str | None = None
+    held_by: str | None = None
+    """While the run is `pending` although its time has come: what keeps it from beginning
+    (core.gate)."""
     revival_count: int = 0
     """How often an operator had the settled run go on (retry, redrive)."""
     created_at: datetime

@@ -12,12 +12,16 @@ from towpath_engine.core.events import (
     DispatchDelivered,
     DispatchVanished,
     Event,
+    PauseRequested,
     ReportReceived,
+    ResumeRequested,
     RunBegun,
     SignalReceived,
+    StepAdmitted,
     TimerDue,
 )
-from towpath_engine.core.model import KeptSignal, Run, Transition
+from towpath_engine.core.gate import gate_of_history
+from towpath_engine.core.model import Cause, KeptSignal, Run, Transition
 from towpath_engine.core.payloads import Payload, decode_payload
 from towpath_engine.core.replayed_reports import Outputs, Unreplayable, report_of
 from towpath_engine.core.states import OPEN_STEP, StepStatus
@@ -35,7 +39,8 @@ def rebuild(run: Run, recorded: Sequence[Transition], outputs: Outputs) -> tuple
     """
     payload = decode_payload(recorded[0].payload)
     alive = _with_signs_of_life(run, recorded[0], payload)
-    return alive, _event_of(alive, recorded, payload, outputs)
+    event = _event_of(alive, recorded, payload, outputs)
+    return alive, replace(event, gate=gate_of_history(recorded))
 
 
 def _with_signs_of_life(run: Run, first: Transition, payload: Payload) -> Run:
@@ -70,12 +75,24 @@ def _event_of(
         case "cancel":
             by, reason = _who_cancelled(recorded)
             return CancelRequested(seed=seed, cause=cause, by=by, reason=reason)
-        case "engine":
-            return DecisionContinued(seed=seed, cause=cause)
+        case "engine" | "pause" | "resume" | "admitted":
+            return _event_of_the_shell(first, seed, cause)
         case "report" | "delivered" | "lost":
             return _event_of_attempt(run, recorded, payload, outputs)
         case other:
             raise _give_up(first, f"a cause of type {other!r} is not known")
+
+
+def _event_of_the_shell(first: Transition, seed: str, cause: Cause) -> Event:
+    match cause.type:
+        case "engine":
+            return DecisionContinued(seed=seed, cause=cause)
+        case "pause":
+            return PauseRequested(seed=seed, cause=cause)
+        case "resume":
+            return ResumeRequested(seed=seed, cause=cause)
+        case _:
+            return StepAdmitted(seed=seed, cause=cause, path=first.step)
 
 
 def _event_of_attempt(

@@ -28,6 +28,7 @@ def closed(changes: Changes, step: Step) -> Step:
         step,
         token=None,
         waiting_for=None,
+        held_by=None,
         wake_at=None,
         dispatch_deadline_at=None,
         attempt_deadline_at=None,
@@ -117,6 +118,10 @@ def settle_run(
         error=failure,
         settled_at=changes.now,
         start_at=None,
+        held_by=None,
+        paused_at=None,
+        paused_by=None,
+        pause_reason=None,
         cursor=None,
         kept=(),
     )

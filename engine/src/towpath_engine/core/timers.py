@@ -13,6 +13,7 @@ from towpath_engine.core.definition import Timeouts
 from towpath_engine.core.dispatching import task_spec
 from towpath_engine.core.effects import Verdict
 from towpath_engine.core.entering import advance, wake
+from towpath_engine.core.gate import HELD_BY_FACT, holder_of_run
 from towpath_engine.core.instants import plus_ms
 from towpath_engine.core.model import Step
 from towpath_engine.core.settling import settle_run
@@ -24,11 +25,20 @@ FIRINGS_MAX: Final = 16
 
 
 def begin_run(changes: Changes) -> None:
-    """The run begins: its deadline counts from here, and its first step is entered."""
+    """The run begins: its deadline counts from here, and its first step is entered.
+
+    While a pause holds it, it stays pending instead.
+    """
+    held_by = holder_of_run(changes.run, changes.gate)
+    if held_by is not None:
+        changes.run = replace(changes.run, start_at=None, held_by=held_by)
+        changes.move_run(RunChange.HELD, {HELD_BY_FACT: held_by})
+        return
     timeout_ms = changes.run.definition.timeout_ms
     changes.run = replace(
         changes.run,
         start_at=None,
+        held_by=None,
         started_at=changes.now,
         deadline_at=None if timeout_ms is None else plus_ms(changes.now, timeout_ms),
     )

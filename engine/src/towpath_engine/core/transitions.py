@@ -17,10 +17,13 @@ class RunChange(StrEnum):
     """What can happen to a run's status."""
 
     DELAYED = "run-delayed"
+    HELD = "run-held"
     STARTED = "run-started"
     SIGNALLED = "run-signalled"
     WAITING = "run-waiting"
     WOKEN = "run-woken"
+    PAUSED = "run-paused"
+    RESUMED = "run-resumed"
     COMPLETED = "run-completed"
     FAILED = "run-failed"
     CANCELLED = "run-cancelled"
@@ -63,10 +66,13 @@ class IllegalTransition(Exception):  # noqa: N818 - named for what happened
 
 RUN_CAUSES: Final[Mapping[RunChange, str]] = {
     RunChange.DELAYED: "A start was accepted for a later instant.",
+    RunChange.HELD: "It would begin, but it or its workflow is paused.",
     RunChange.STARTED: "The run began; its deadline counts from here.",
     RunChange.SIGNALLED: "A signal was accepted, for a wait or to be kept.",
     RunChange.WAITING: "Every open step waits: no worker is needed.",
     RunChange.WOKEN: "A step is being worked on again.",
+    RunChange.PAUSED: "An operator wants nothing new of it dispatched.",
+    RunChange.RESUMED: "An operator lifted its pause.",
     RunChange.COMPLETED: "The list of steps came to its end.",
     RunChange.FAILED: "A step failed and nothing caught it, or the run grew too big.",
     RunChange.CANCELLED: "Somebody asked for it.",
@@ -80,7 +86,7 @@ RUN_CAUSES: Final[Mapping[RunChange, str]] = {
 STEP_CAUSES: Final[Mapping[StepChange, str]] = {
     StepChange.REVISITED: "The run came to the step again: a new visit with a fresh budget.",
     StepChange.SKIPPED: "Its `when` was false, or the run settled without having reached it.",
-    StepChange.READIED: "Its dispatch is wanted, but the queue is full or paused.",
+    StepChange.READIED: "Its dispatch is wanted, but held back: a pause, or a full queue.",
     StepChange.WAITING: "It waits for its delay, its sleep or a signal.",
     StepChange.DISPATCHED: "A new attempt, with a new token, was handed to the queue.",
     StepChange.REDISPATCHED: "The same attempt was published again: its message had vanished.",
@@ -109,22 +115,31 @@ _RUN_ENDS: Final = {
 RUN_TRANSITIONS: Final[Mapping[RunStatus, Mapping[RunChange, RunStatus]]] = {
     RunStatus.PENDING: {
         RunChange.DELAYED: RunStatus.PENDING,
+        RunChange.HELD: RunStatus.PENDING,
         RunChange.SIGNALLED: RunStatus.PENDING,
+        RunChange.PAUSED: RunStatus.PENDING,
+        RunChange.RESUMED: RunStatus.PENDING,
         RunChange.STARTED: RunStatus.RUNNING,
         RunChange.CANCELLED: RunStatus.CANCELLED,
     },
     RunStatus.RUNNING: {
         RunChange.SIGNALLED: RunStatus.RUNNING,
+        RunChange.PAUSED: RunStatus.RUNNING,
+        RunChange.RESUMED: RunStatus.RUNNING,
         RunChange.WAITING: RunStatus.WAITING,
         **_RUN_ENDS,
     },
     RunStatus.WAITING: {
         RunChange.SIGNALLED: RunStatus.WAITING,
+        RunChange.PAUSED: RunStatus.WAITING,
+        RunChange.RESUMED: RunStatus.WAITING,
         RunChange.WOKEN: RunStatus.RUNNING,
         **_RUN_ENDS,
     },
     RunStatus.COMPENSATING: {
         RunChange.SIGNALLED: RunStatus.COMPENSATING,
+        RunChange.PAUSED: RunStatus.COMPENSATING,
+        RunChange.RESUMED: RunStatus.COMPENSATING,
         RunChange.COMPENSATED: RunStatus.COMPENSATED,
         RunChange.COMPENSATION_FAILED: RunStatus.COMPENSATION_FAILED,
         RunChange.CANCELLED: RunStatus.CANCELLED,
@@ -158,6 +173,7 @@ STEP_TRANSITIONS: Final[Mapping[StepStatus, Mapping[StepChange, StepStatus]]] = 
         StepChange.FAILED: StepStatus.FAILED,
     },
     StepStatus.READY: {
+        StepChange.READIED: StepStatus.READY,
         StepChange.DISPATCHED: StepStatus.DISPATCHED,
         StepChange.FAILED: StepStatus.FAILED,
         StepChange.CANCELLED: StepStatus.CANCELLED,

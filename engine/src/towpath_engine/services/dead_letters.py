@@ -4,7 +4,8 @@ import structlog
 
 from towpath_engine.bus.interface import InboundMessage
 from towpath_engine.services.shell import Shell
-from towpath_engine.store.interface import BatchWrite, DeadLetter, ParkedSignal
+from towpath_engine.store.interface import BatchWrite, ParkedSignal
+from towpath_engine.store.records import DeadLetter
 from towpath_protocol import headers, subjects
 from towpath_protocol.errors import ErrorCode
 

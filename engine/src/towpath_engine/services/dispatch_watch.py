@@ -18,7 +18,7 @@ from towpath_engine.core.model import Cause
 from towpath_engine.services.progress import PartitionProgress
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.work import Outcome, Work, ignore_outcome
-from towpath_engine.store.interface import OpenDispatch, StreamEpoch
+from towpath_engine.store.records import OpenDispatch, StreamEpoch
 from towpath_protocol import codec, subjects
 from towpath_protocol.dispatch import DeliveryAdvisory
 from towpath_protocol.errors import ProtocolError

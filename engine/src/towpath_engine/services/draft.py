@@ -23,11 +23,11 @@ from towpath_engine.services.clock import Identity
 from towpath_engine.services.work import Outcome, Work
 from towpath_engine.store.interface import (
     ConsumedSignal,
-    LogLine,
     OutboxRow,
     SavedRun,
     StoredSignal,
 )
+from towpath_engine.store.records import LogLine
 from towpath_protocol import codec, headers, subjects, times
 from towpath_protocol.events import EventName, RunEvent
 

@@ -16,8 +16,8 @@ from towpath_engine.services.leases import Leases, Partitions
 from towpath_engine.services.progress import PartitionProgress
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.work import Outcome, Work
-from towpath_engine.store.interface import DueTimer
 from towpath_engine.store.leases import partition_of_run
+from towpath_engine.store.records import DueTimer
 
 _Key = tuple[str, str | None]
 

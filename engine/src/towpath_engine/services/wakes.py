@@ -16,8 +16,8 @@ from towpath_engine.services.leases import Leases, Partitions
 from towpath_engine.services.run_cache import RunCache
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.timer_service import TimerService
-from towpath_engine.store.interface import DueTimer
 from towpath_engine.store.leases import partition_of_run
+from towpath_engine.store.records import DueTimer
 from towpath_protocol import subjects
 
 _RUNS_MAX: Final = 500

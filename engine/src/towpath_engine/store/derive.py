@@ -1,8 +1,9 @@
 """What `save` writes beside the rows themselves, derived from the runs: pure, for both stores.
 
 A step that is open has a row in open_step. A step or run that waits for an instant has a row in
-timer. Both follow from the saved structs; with `SavedRun.before` at hand, rows that would not
-change are left out.
+timer. A step (or a run that may not begin) that something other than the run's own pause holds back
+has a row in ready_step. All follow from the saved structs; with `SavedRun.before` at hand, rows
+that would not change are left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from towpath_engine.core.gate import HELD_BY_RUN
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.states import SETTLED_RUN, SETTLED_STEP, WaitReason
 from towpath_engine.store.errors import StoreRejected
@@ -49,6 +51,17 @@ class Timer(Struct, frozen=True, kw_only=True):
     """The run's, whose owner sweeps it."""
 
 
+class ReadyStep(Struct, frozen=True, kw_only=True):
+    """A row of ready_step; with an empty path it is about the beginning of the run."""
+
+    run_id: str
+    path: str
+    held_by: str
+    queue: str | None
+    level: int
+    ready_at: datetime
+
+
 class Derived(Struct, frozen=True, kw_only=True):
     """Rows to write and (run id, path) pairs to delete."""
 
@@ -56,6 +69,8 @@ class Derived(Struct, frozen=True, kw_only=True):
     closed: Sequence[tuple[str, str]]
     armed: Sequence[Timer]
     disarmed: Sequence[tuple[str, str]]
+    held: Sequence[ReadyStep]
+    admitted: Sequence[tuple[str, str]]
     settled_runs: Sequence[Run]
 
 
@@ -79,11 +94,14 @@ def derive(saved: Sequence[SavedRun]) -> Derived:
                     armed.append(timer)
             elif item.run.status not in SETTLED_RUN and (item.before is None or had is not None):
                 disarmed.append((item.run.id, path))
+    held, admitted = _held(saved)
     return Derived(
         opened=opened,
         closed=closed,
         armed=armed,
         disarmed=disarmed,
+        held=held,
+        admitted=admitted,
         settled_runs=[item.run for item in saved if item.run.status in SETTLED_RUN],
     )
 
@@ -113,6 +131,59 @@ def _open_step(run: Run, step: Step) -> OpenStep | None:
         dispatched_at=step.dispatched_at,
         reported=step.worker_id is not None,
         signal=step.signal if step.waiting_for is WaitReason.SIGNAL else None,
+    )
+
+
+def _held(saved: Sequence[SavedRun]) -> tuple[list[ReadyStep], list[tuple[str, str]]]:
+    """Rows of ready_step to write, and those to delete."""
+    held: list[ReadyStep] = []
+    admitted: list[tuple[str, str]] = []
+    for item in saved:
+        for path, ready, was_ready in _ready_steps(item):
+            if ready is not None:
+                if ready != was_ready:
+                    held.append(ready)
+            elif was_ready is not None or _may_be_ready(item):
+                admitted.append((item.run.id, path))
+    return held, admitted
+
+
+def _may_be_ready(item: SavedRun) -> bool:
+    """Whether nobody says what the steps of an existing run were before."""
+    return item.before is None and item.expected_version is not None
+
+
+def _ready_steps(item: SavedRun) -> Iterator[tuple[str, ReadyStep | None, ReadyStep | None]]:
+    """(path, row now, row before) of the run and of its changed steps."""
+    run, before = item.run, item.before
+    yield RUN_PATH, _ready_run(run), None if before is None else _ready_run(before)
+    for step, was in _changes(item):
+        yield step.path, _ready_step(run, step), None if was is None else _ready_step(run, was)
+
+
+def _ready_run(run: Run) -> ReadyStep | None:
+    if run.held_by is None or run.held_by == HELD_BY_RUN:
+        return None
+    return ReadyStep(
+        run_id=run.id,
+        path=RUN_PATH,
+        held_by=run.held_by,
+        queue=None,
+        level=run.priority,
+        ready_at=run.created_at,
+    )
+
+
+def _ready_step(run: Run, step: Step) -> ReadyStep | None:
+    if step.held_by is None or step.held_by == HELD_BY_RUN:
+        return None
+    return ReadyStep(
+        run_id=run.id,
+        path=step.path,
+        held_by=step.held_by,
+        queue=step.queue,
+        level=run.priority,
+        ready_at=run.created_at if step.ready_at is None else step.ready_at,
     )
 
 

@@ -2,7 +2,7 @@
 
 
 class StoreError(Exception):
-    """A store could not do what it was asked. Raised only as one of its two children."""
+    """A store could not do what it was asked. Raised only as one of its three children."""
 
 
 class StoreUnavailable(StoreError):  # noqa: N818 - the seam's own word
@@ -21,6 +21,11 @@ class StoreRejected(StoreError):  # noqa: N818 - the seam's own word
     def __init__(self, message: str, *, constraint: str | None = None) -> None:
         super().__init__(message)
         self.constraint = constraint
+
+
+class PausesChanged(StoreError):  # noqa: N818 - the seam's own word
+    """Nothing was written: somebody paused or resumed something since the batch was decided. Read
+    the pauses and decide the batch again."""
 
 
 class CursorError(Exception):

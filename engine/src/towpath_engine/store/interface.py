@@ -21,8 +21,10 @@ from msgspec import Struct
 
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
+from towpath_engine.store.admission import AdmissionTable
 from towpath_engine.store.census import Census
 from towpath_engine.store.leases import PARTITIONS, LeaseTable
+from towpath_engine.store.records import DeadLetter, DueTimer, LogLine, OpenDispatch, StreamEpoch
 
 
 class KeyClaim(Struct, frozen=True, kw_only=True):
@@ -126,67 +128,6 @@ class OutboxRow(Struct, frozen=True, kw_only=True):
     """The sweep leaves the row alone before this instant (its writer publishes it first)."""
 
 
-class LogLine(Struct, frozen=True, kw_only=True):
-    """The log lines of one report: `lines` is a JSON array as text.
-
-    `cut` is set by the store: older rows of the attempt were dropped just before this one.
-    """
-
-    run_id: str
-    path: str
-    attempt: int
-    token: str
-    at: datetime
-    lines: bytes
-    cut: bool = False
-
-
-class DeadLetter(Struct, frozen=True, kw_only=True):
-    """A message that could not be decoded, placed or applied, kept for a person."""
-
-    id: str
-    at: datetime
-    reason: str
-    """A code of the closed list in towpath_protocol.errors."""
-    message: str
-    subject: str
-    headers: dict[str, str]
-    body: bytes
-    run_id: str | None = None
-    step: str | None = None
-
-
-class DueTimer(Struct, frozen=True, kw_only=True):
-    """A stored instant: `path` None is the run's own."""
-
-    run_id: str
-    path: str | None
-    due_at: datetime
-    preemptible: bool
-    """True when a report or signal could still make it void (decision 0011)."""
-
-
-class OpenDispatch(Struct, frozen=True, kw_only=True):
-    """A step that is dispatched, or running without a worker that said so."""
-
-    run_id: str
-    path: str
-    token: str
-    queue: str
-    level: int
-    dispatched_at: datetime
-    status: str
-    in_outbox: bool
-
-
-class StreamEpoch(Struct, frozen=True, kw_only=True):
-    """What was last seen of a stream. A changed `created` or a lower `last_seq`: data was lost."""
-
-    stream: str
-    created: str
-    last_seq: int
-
-
 class SavedRun(Struct, frozen=True, kw_only=True):
     """A run to write. `expected_version` None inserts it, else the row must still have it.
 
@@ -218,6 +159,9 @@ class BatchWrite(Struct, frozen=True, kw_only=True):
     parked: Sequence[ParkedSignal] = ()
     unparked: Sequence[str] = ()
     """Ids of parked signals that were taken or have become dead letters."""
+    pause_epoch: int | None = None
+    """The number of the pauses that its dispatches were decided under: unless it still is theirs,
+    nothing is written and PausesChanged raised. None: it has none."""
     dead_letters: Sequence[DeadLetter] = ()
     """Kept up to the store's cap in rows and bytes; see `StoreTransaction.refused_letter_count`."""
     requests: Sequence[tuple[str, str, str]] = ()
@@ -356,7 +300,8 @@ class Store(Protocol):
 
     @property
     def leases(self) -> LeaseTable: ...  # noqa: D102 - see there
-
+    @property
+    def admission(self) -> AdmissionTable: ...  # noqa: D102 - see there
     @property
     def census(self) -> Census: ...  # noqa: D102 - see there
 

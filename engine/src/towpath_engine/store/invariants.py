@@ -32,6 +32,7 @@ def check_run(run: Run) -> None:
         "run_pause_has_an_instant",
         run.paused_at is not None or (run.paused_by is None and run.pause_reason is None),
     )
+    _require("run_held_by_while_pending", run.held_by is None or run.status is RunStatus.PENDING)
     _require("run_revival_count_not_negative", run.revival_count >= 0)
     _require("run_priority_known", 0 <= run.priority <= 3)
     _require("run_counters_not_negative", min(run.version, run.seq, run.signal_count) >= 0)

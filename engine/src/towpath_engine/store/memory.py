@@ -17,22 +17,19 @@ from towpath_engine.store.cursors import format_run_cursor, parse_id_cursor, par
 from towpath_engine.store.definitions import DefinitionCache, Parse
 from towpath_engine.store.derive import RUN_PATH, OpenStep
 from towpath_engine.store.interface import (
-    DeadLetter,
-    DueTimer,
-    LogLine,
-    OpenDispatch,
     OutboxRow,
     ParkedSignal,
     RunFilter,
     RunPage,
-    StreamEpoch,
     WorkflowVersion,
 )
 from towpath_engine.store.leases import PARTITIONS
+from towpath_engine.store.memory_admission import MemoryAdmission
 from towpath_engine.store.memory_census import MemoryCensus
 from towpath_engine.store.memory_leases import MemoryLeases
 from towpath_engine.store.memory_state import MemoryState
 from towpath_engine.store.memory_transaction import SIGNAL_ID_DAYS, MemoryTransaction
+from towpath_engine.store.records import DeadLetter, DueTimer, LogLine, OpenDispatch, StreamEpoch
 from towpath_engine.store.transaction import StoreCaps
 
 REPUBLISH = timedelta(seconds=5)
@@ -61,6 +58,7 @@ class MemoryStore:
         self._turn = asyncio.Lock()
         self.leases = MemoryLeases(clock)
         self.census = MemoryCensus(lambda: self._state)
+        self.admission = MemoryAdmission(lambda: self._state, turn=self._turn, clock=clock)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[MemoryTransaction]:

@@ -31,6 +31,7 @@ class MemoryCensus:
             run
             for run in runs
             if run.paused_at is None
+            and run.held_by is None
             and run.id not in timed
             and not any(
                 row.token or row.signal or row.status == StepStatus.READY

@@ -8,18 +8,16 @@ never changed in place, since a fork shares it.
 from datetime import datetime
 
 from towpath_engine.core.model import Run, Step, Transition
-from towpath_engine.store.derive import OpenStep, Timer
+from towpath_engine.store.admission import Pause
+from towpath_engine.store.derive import OpenStep, ReadyStep, Timer
 from towpath_engine.store.interface import (
-    DeadLetter,
     KeyedSignalId,
-    LogLine,
-    OpenDispatch,
     OutboxRow,
     ParkedSignal,
     StoredSignal,
-    StreamEpoch,
     WorkflowVersion,
 )
+from towpath_engine.store.records import DeadLetter, LogLine, OpenDispatch, StreamEpoch
 
 Name = tuple[str, str]
 
@@ -45,6 +43,9 @@ class MemoryState:
         self.log_count = 0
         self.letters: dict[str, DeadLetter] = {}
         self.epochs: dict[str, StreamEpoch] = {}
+        self.ready: dict[tuple[str, str], ReadyStep] = {}
+        self.pauses: dict[tuple[str, str], Pause] = {}
+        self.pause_epoch = 0
 
     def fork(self) -> "MemoryState":
         """A copy that can be changed without being seen."""

@@ -17,16 +17,14 @@ from towpath_engine.store.derive import (
     run_timer,
     step_timer,
 )
-from towpath_engine.store.errors import StoreRejected
+from towpath_engine.store.errors import PausesChanged, StoreRejected
 from towpath_engine.store.interface import (
     BatchWrite,
-    DeadLetter,
     KeyClaim,
     KeyedSignalId,
     KeyHolder,
     LoadRequest,
     LockedRun,
-    LogLine,
     ParkedSignal,
     SavedRun,
     SignalId,
@@ -35,6 +33,7 @@ from towpath_engine.store.invariants import check_run, check_step, check_transit
 from towpath_engine.store.keys import resolve_claims
 from towpath_engine.store.leases import partition_of_run
 from towpath_engine.store.memory_state import MemoryState, Name
+from towpath_engine.store.records import DeadLetter, LogLine
 from towpath_engine.store.rows import letter_bytes
 from towpath_engine.store.saving import cap_letters, derive_alone
 from towpath_engine.store.transaction import StoreCaps
@@ -171,6 +170,9 @@ class MemoryTransaction:
 
     async def save(self, batch: BatchWrite) -> set[str]:
         """See StoreTransaction."""
+        if batch.pause_epoch not in {None, self._state.pause_epoch}:
+            message = "the pauses have changed"
+            raise PausesChanged(message)
         for item in batch.runs:
             check_saved(item)
         ordered = sorted(batch.runs, key=lambda item: item.run.id)
@@ -276,6 +278,10 @@ class MemoryTransaction:
                 state.timers[timer.run_id, timer.path] = timer
         for place in derived.disarmed:
             state.timers.pop(place, None)
+        for ready in derived.held:
+            state.ready[ready.run_id, ready.path] = ready
+        for place in derived.admitted:
+            state.ready.pop(place, None)
         settled = {run.id for run in derived.settled_runs}
         if settled:
             for place in [place for place in state.timers if place[0] in settled]:

@@ -15,22 +15,19 @@ from towpath_engine.store.definitions import DefinitionCache, Parse
 from towpath_engine.store.derive import RUN_PATH
 from towpath_engine.store.errors import StoreRejected, StoreUnavailable
 from towpath_engine.store.interface import (
-    DeadLetter,
-    DueTimer,
-    LogLine,
-    OpenDispatch,
     OutboxRow,
     ParkedSignal,
     RunFilter,
     RunPage,
-    StreamEpoch,
     WorkflowVersion,
 )
 from towpath_engine.store.leases import PARTITIONS
 from towpath_engine.store.migrate import check_schema
 from towpath_engine.store.pool import Pool, open_pool
+from towpath_engine.store.postgres_admission import PostgresAdmission
 from towpath_engine.store.postgres_census import PostgresCensus
 from towpath_engine.store.postgres_leases import PostgresLeases
+from towpath_engine.store.records import DeadLetter, DueTimer, LogLine, OpenDispatch, StreamEpoch
 from towpath_engine.store.rows import (
     dispatch_from_row,
     letter_from_row,
@@ -94,6 +91,7 @@ class PostgresStore:
         self._runs = RunReader(DefinitionCache(parse), limits)
         self.leases = PostgresLeases(self._connection)
         self.census = PostgresCensus(self._connection)
+        self.admission = PostgresAdmission(self._connection)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[Connection]:

@@ -15,14 +15,12 @@ from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Cause, Failure, KeptSignal, Run, Step, Transition
 from towpath_engine.core.states import RunStatus, StepKind, StepStatus, WaitReason
 from towpath_engine.store.interface import (
-    DeadLetter,
-    LogLine,
-    OpenDispatch,
     OutboxRow,
     ParkedSignal,
     StoredSignal,
     WorkflowVersion,
 )
+from towpath_engine.store.records import DeadLetter, LogLine, OpenDispatch
 
 Columns = dict[str, list[Any]]
 
@@ -30,7 +28,7 @@ _NOT_COLUMNS: Final = frozenset({"definition", "limits", "steps", "kept"})
 RUN_FIELDS: Final = tuple(f for f in Run.__struct_fields__ if f not in _NOT_COLUMNS)
 RUN_FIELDS_CHANGING: Final = (
     "status", "version", "seq", "metadata", "output", "error", "cancelled_by", "cancel_reason",
-    "paused_at", "paused_by", "pause_reason", "revival_count", "start_at", "started_at",
+    "paused_at", "paused_by", "pause_reason", "held_by", "revival_count", "start_at", "started_at",
     "settled_at", "deadline_at", "last_at", "cursor", "last_step", "signal_count", "reached",
 )  # fmt: skip
 TRANSITION_FIELDS: Final = (

@@ -12,10 +12,18 @@ from msgspec import Struct
 
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.states import SETTLED_RUN
-from towpath_engine.store.derive import Derived, OpenStep, Timer, check_saved, derive
+from towpath_engine.store.derive import (
+    Derived,
+    OpenStep,
+    ReadyStep,
+    Timer,
+    check_saved,
+    derive,
+)
 from towpath_engine.store.errors import StoreRejected
-from towpath_engine.store.interface import BatchWrite, DeadLetter, SavedRun
+from towpath_engine.store.interface import BatchWrite, SavedRun
 from towpath_engine.store.keys import Name, claim_for_new_runs, claim_requests, free_keys
+from towpath_engine.store.records import DeadLetter
 from towpath_engine.store.rows import (
     RUN_FIELDS,
     RUN_FIELDS_CHANGING,
@@ -64,13 +72,13 @@ async def save_runs(
     first: list[SavedRun] = []
     if any(not _names(item.run) <= claimed for item in fresh):
         # Their keys may be those that settled runs of this batch free, new ones among them.
-        await save_together(connection, known, published)
+        await save_together(connection, known, published, pause_epoch=batch.pause_epoch)
         first, known, published = known, [], ()
         await free_keys(connection, [run for run in runs if _is_over(run, claimed)])
     inserted = await _insert_runs(connection, runs, claimed)
     rest = known + [item for item in fresh if item.run.id in inserted]
     if rest or published:
-        await save_together(connection, rest, published)
+        await save_together(connection, rest, published, pause_epoch=batch.pause_epoch)
     written = first + rest
     versions.update((item.run.id, item.run.version) for item in written)
     return written
@@ -107,18 +115,21 @@ async def save_together(
     items: Sequence[SavedRun],
     published: Sequence[str],
     *,
+    pause_epoch: int | None,
     derived: Derived | None = None,
 ) -> None:
     """Write runs with everything that usually goes with them; new ones have their row already.
 
     `derived` is what `derive(items)` says, if the caller has it. Raises StoreRejected, with nothing
-    written, unless all known runs still have their expected version.
+    written, unless all known runs still have their expected version, and PausesChanged unless
+    `pause_epoch` is that of the pauses now.
     """
     known = [item for item in items if item.expected_version is not None]
     steps, new_steps = _split_steps(items)
     values = dict(_NOTHING)
     values["run_count"] = len(known)
     values["step_count"] = len(steps)
+    values["pause_epoch"] = pause_epoch
     if known:
         _put(values, "run", _run_columns(known))
     if steps:
@@ -220,6 +231,10 @@ def _put_derived(values: dict[str, Any], derived: Derived) -> None:
         _put(values, "timer", _fields(derived.armed, Timer.__struct_fields__))
     if derived.disarmed:
         _put(values, "disarmed", _pairs(derived.disarmed))
+    if derived.held:
+        _put(values, "ready", _fields(derived.held, ReadyStep.__struct_fields__))
+    if derived.admitted:
+        _put(values, "admitted", _pairs(derived.admitted))
     settled = derived.settled_runs
     values["settled_run_ids"] = [run.id for run in settled]
     keyed = [run for run in settled if run.key is not None]

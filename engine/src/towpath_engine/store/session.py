@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from towpath_engine.store.errors import StoreError, StoreRejected, StoreUnavailable
+from towpath_engine.store.errors import PausesChanged, StoreError, StoreRejected, StoreUnavailable
 from towpath_engine.store.statements import load_statement
 from towpath_engine.store.tls import tls_reason
 
@@ -25,12 +25,19 @@ Record = asyncpg.Record
 _CLASSES_REJECTED = frozenset({"22", "23", "44", "P0"})
 
 
+PAUSE_FENCE = "pause_epoch_expected"
+"""The rule that a batch breaks when pauses have changed under it."""
+
+
 def translate(fault: BaseException) -> StoreError:
     """The store's error for a fault of asyncpg or of the socket."""
     if isinstance(fault, asyncpg.PostgresError):
         state = fault.sqlstate or ""
+        constraint: str | None = getattr(fault, "constraint_name", None)
+        if constraint == PAUSE_FENCE:
+            return PausesChanged(str(fault))
         if state[:2] in _CLASSES_REJECTED:
-            return StoreRejected(str(fault), constraint=getattr(fault, "constraint_name", None))
+            return StoreRejected(str(fault), constraint=constraint)
         return StoreUnavailable(f"Postgres answered {state}: {fault}")
     if reason := tls_reason(fault):
         return StoreUnavailable(f"no connection to Postgres: {reason}")

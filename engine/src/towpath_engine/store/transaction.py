@@ -226,7 +226,13 @@ class PostgresTransaction:
         try:
             for item in batch.runs:
                 check_saved(item)
-            await saving.save_together(self._session, batch.runs, batch.published, derived=derived)
+            await saving.save_together(
+                self._session,
+                batch.runs,
+                batch.published,
+                pause_epoch=batch.pause_epoch,
+                derived=derived,
+            )
         except StoreRejected:
             return False  # a version has moved on, or it will be rejected once more
         return True

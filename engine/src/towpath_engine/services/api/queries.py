@@ -14,7 +14,8 @@ from towpath_engine.services.api.errors import ApiFailureError
 from towpath_engine.services.api.router import RequestReader
 from towpath_engine.services.result_waiters import ResultWaiters
 from towpath_engine.store.errors import CursorError
-from towpath_engine.store.interface import DeadLetter, RunFilter, Store
+from towpath_engine.store.interface import RunFilter, Store
+from towpath_engine.store.records import DeadLetter
 from towpath_protocol import codec
 from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.replies import (

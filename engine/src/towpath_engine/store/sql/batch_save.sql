@@ -3,6 +3,7 @@
 -- empty arrays.
 -- The fence: unless every run still has its expected version, nothing is written at all. It is
 -- evaluated before the parts that nothing refers to, and run rows are locked in order of id.
+-- The same holds for the pauses that its dispatches were decided under (@pause_epoch, NULL: none).
 -- What never changes after the start is not written; payloads that the decision left alone are kept
 -- without being sent, so that a heartbeat does not rewrite an input of 256 KiB.
 -- A settled run or step can't be changed: triggers refuse it.
@@ -23,6 +24,7 @@ WITH changed_run AS (
     paused_at = changed.paused_at,
     paused_by = changed.paused_by,
     pause_reason = changed.pause_reason,
+    held_by = changed.held_by,
     revival_count = changed.revival_count,
     start_at = changed.start_at,
     started_at = changed.started_at,
@@ -39,14 +41,14 @@ WITH changed_run AS (
       @run_seq::bigint[], @run_metadata::bytea[], @run_output::bytea[], @run_error::bytea[],
       @run_cancelled_by::text[], @run_cancel_reason::text[],
       @run_paused_at::timestamptz[], @run_paused_by::text[], @run_pause_reason::text[],
-      @run_revival_count::integer[], @run_start_at::timestamptz[],
+      @run_held_by::text[], @run_revival_count::integer[], @run_start_at::timestamptz[],
       @run_started_at::timestamptz[], @run_settled_at::timestamptz[],
       @run_deadline_at::timestamptz[], @run_last_at::timestamptz[], @run_cursor::text[],
       @run_last_step::text[], @run_signal_count::integer[], @run_reached::bytea[],
       @run_keep_metadata::boolean[]
   ) AS t (
     id, expected, status, version, seq, metadata, output, error, cancelled_by, cancel_reason,
-    paused_at, paused_by, pause_reason, revival_count, start_at, started_at, settled_at,
+    paused_at, paused_by, pause_reason, held_by, revival_count, start_at, started_at, settled_at,
     deadline_at, last_at, cursor, last_step, signal_count, reached, keep_metadata)
     ORDER BY id
   ) AS changed
@@ -196,6 +198,23 @@ WITH changed_run AS (
   DELETE FROM open_step
   USING unnest(@closed_run_id::uuid[], @closed_path::text[]) AS settled (run_id, path)
   WHERE open_step.run_id = settled.run_id AND open_step.path = settled.path
+), held AS (
+  INSERT INTO ready_step (run_id, path, held_by, queue, level, ready_at)
+  SELECT run_id, path, held_by, queue, level, ready_at
+  FROM unnest(
+    @ready_run_id::uuid[], @ready_path::text[], @ready_held_by::text[], @ready_queue::text[],
+    @ready_level::smallint[], @ready_ready_at::timestamptz[]
+  ) AS fresh (run_id, path, held_by, queue, level, ready_at)
+  ORDER BY run_id, path
+  ON CONFLICT (run_id, path) DO UPDATE SET
+    held_by = excluded.held_by,
+    queue = excluded.queue,
+    level = excluded.level,
+    ready_at = excluded.ready_at
+), admitted AS (
+  DELETE FROM ready_step
+  USING unnest(@admitted_run_id::uuid[], @admitted_path::text[]) AS gone (run_id, path)
+  WHERE ready_step.run_id = gone.run_id AND ready_step.path = gone.path
 ), armed AS (
   INSERT INTO timer (run_id, path, due_at, preemptible, partition)
   SELECT fresh.run_id, fresh.path, fresh.due_at, fresh.preemptible, fresh.partition
@@ -264,4 +283,5 @@ SELECT
   require_count((SELECT count(*) FROM changed_run), @run_count::bigint, 'run_version_expected')
     AS is_current,
   require_count((SELECT count(*) FROM changed_step), @step_count::bigint, 'step_exists')
-    AS is_complete;
+    AS is_complete,
+  require_pause_epoch(@pause_epoch::bigint) AS is_admitted;

@@ -1,7 +1,7 @@
 -- Count a page of the live runs of one status, the newest first, behind the last one of the page
 -- before; and how many of them nothing will ever move again, which stays 0: invariant 1.
 WITH page AS (
-  SELECT run.id, run.created_at, run.paused_at
+  SELECT run.id, run.created_at, run.paused_at, run.held_by
   FROM run
   WHERE run.status = @status::text
     AND (run.created_at, run.id) < (@before_created_at::timestamptz, @before_id::uuid)
@@ -12,6 +12,7 @@ SELECT
   count(*) AS runs,
   count(*) FILTER (
     WHERE page.paused_at IS NULL
+      AND page.held_by IS NULL
       AND NOT EXISTS (
         SELECT 1 FROM open_step
         WHERE open_step.run_id = page.id

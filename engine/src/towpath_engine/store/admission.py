@@ -1,0 +1,80 @@
+"""What holds dispatches back: the seam for pauses and for the steps that wait behind them.
+
+A batch that writes dispatches says under which pauses it decided them (`BatchWrite.pause_epoch`),
+and is refused with PausesChanged when these have changed: a pause that was answered holds.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+from towpath_engine.core.gate import Scope
+
+
+class Pause(Struct, frozen=True, kw_only=True):
+    """An operator's pause of a workflow, a version (`order@3`), a task or a queue."""
+
+    scope: Scope
+    name: str
+    at: datetime
+    by: str | None = None
+    reason: str | None = None
+
+
+class Pauses(Struct, frozen=True, kw_only=True):
+    """All pauses there are, by scope and name. `epoch` grows with every change of them."""
+
+    epoch: int
+    pauses: Sequence[Pause] = ()
+
+
+class Backlog(Struct, frozen=True, kw_only=True):
+    """Something is held by `held_by`; `level` is the most urgent of it."""
+
+    held_by: str
+    level: int
+
+
+class HeldStep(Struct, frozen=True, kw_only=True):
+    """A ready step or, with `path` None, a run that may not begin."""
+
+    run_id: str
+    path: str | None
+    level: int
+    ready_at: datetime
+
+
+class AdmissionTable(Protocol):
+    """Pauses, and what is held back. Every method raises StoreUnavailable."""
+
+    async def pauses(self) -> Pauses:
+        """The pauses as they are now."""
+        ...
+
+    async def pause(
+        self, scope: Scope, name: str, *, by: str | None = None, reason: str | None = None
+    ) -> bool:
+        """Pause it. False: it was paused before, and stays so as it was.
+
+        Once this has returned no transaction commits a dispatch that the pause forbids.
+        """
+        ...
+
+    async def resume(self, scope: Scope, name: str) -> bool:
+        """Lift the pause. False: there was none."""
+        ...
+
+    async def backlogs(self, limit: int) -> list[Backlog]:
+        """What holds anything back, by `held_by`: costs its own number, not that of the steps."""
+        ...
+
+    async def held(self, held_by: str, *, by_level: int, by_time: int) -> list[HeldStep]:
+        """The first steps by level, then time, together with those that have waited longest,
+        whatever their level; each once, in no order."""
+        ...
+
+    async def unpublished(self, tokens: Sequence[str]) -> set[str]:
+        """Those of these tokens whose dispatch is still in the outbox."""
+        ...

@@ -1,0 +1,91 @@
+"""Pauses and held steps over dictionaries."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from towpath_engine.core.gate import Scope
+from towpath_engine.store.admission import Backlog, HeldStep, Pause, Pauses
+from towpath_engine.store.derive import RUN_PATH, ReadyStep
+from towpath_engine.store.memory_state import MemoryState
+
+
+class MemoryAdmission:
+    """See `store.admission.AdmissionTable`. `state` gives the committed state; whoever changes it
+    holds `turn`, as transactions do."""
+
+    def __init__(
+        self,
+        state: Callable[[], MemoryState],
+        *,
+        turn: asyncio.Lock,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._state = state
+        self._turn = turn
+        self._clock = clock
+
+    async def pauses(self) -> Pauses:
+        """See AdmissionTable."""
+        state = self._state()
+        pauses = [pause for _, pause in sorted(state.pauses.items())]
+        return Pauses(epoch=state.pause_epoch, pauses=pauses)
+
+    async def pause(
+        self, scope: Scope, name: str, *, by: str | None = None, reason: str | None = None
+    ) -> bool:
+        """See AdmissionTable."""
+        async with self._turn:
+            state = self._state()
+            if (scope.value, name) in state.pauses:
+                return False
+            state.pauses[scope.value, name] = Pause(
+                scope=scope, name=name, at=self._clock(), by=by, reason=reason
+            )
+            state.pause_epoch += 1
+            return True
+
+    async def resume(self, scope: Scope, name: str) -> bool:
+        """See AdmissionTable."""
+        async with self._turn:
+            state = self._state()
+            if state.pauses.pop((scope.value, name), None) is None:
+                return False
+            state.pause_epoch += 1
+            return True
+
+    async def backlogs(self, limit: int) -> list[Backlog]:
+        """See AdmissionTable."""
+        levels: dict[str, int] = {}
+        for row in self._state().ready.values():
+            levels[row.held_by] = min(row.level, levels.get(row.held_by, row.level))
+        return [Backlog(held_by=held_by, level=level) for held_by, level in sorted(levels.items())][
+            :limit
+        ]
+
+    async def held(self, held_by: str, *, by_level: int, by_time: int) -> list[HeldStep]:
+        """See AdmissionTable."""
+        rows = [row for row in self._state().ready.values() if row.held_by == held_by]
+        chosen = sorted(rows, key=lambda row: (row.level, *_age(row)))[:by_level]
+        chosen += sorted(rows, key=_age)[:by_time]
+        return [
+            HeldStep(
+                run_id=row.run_id,
+                path=None if row.path == RUN_PATH else row.path,
+                level=row.level,
+                ready_at=row.ready_at,
+            )
+            for row in {(row.run_id, row.path): row for row in chosen}.values()
+        ]
+
+    async def unpublished(self, tokens: Sequence[str]) -> set[str]:
+        """See AdmissionTable."""
+        return {
+            row.token
+            for row in self._state().outbox.values()
+            if row.token is not None and row.token in tokens
+        }
+
+
+def _age(row: ReadyStep) -> tuple[datetime, str, str]:
+    return row.ready_at, row.run_id, row.path
