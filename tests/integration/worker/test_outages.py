@@ -1,6 +1,7 @@
 """NATS away, killed, wiped, refusing: a worker goes on as if nothing had happened."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,7 +11,7 @@ from tests.support.engine_side import EngineSide
 from tests.support.eventually import until
 from tests.support.jetstream import JetStreamServer
 from towpath_protocol.subjects import permissions
-from towpath_worker import ConnectionOptions, Worker
+from towpath_worker import ConnectionOptions, Context, Worker
 
 
 @pytest.fixture
@@ -172,3 +173,40 @@ async def test_a_worker_stops_while_nats_is_away(
     async with asyncio.timeout(120):
         await serving
     assert running == [1]
+
+
+@pytest.mark.slow
+async def test_a_worker_that_loses_its_server_for_a_minute_goes_on(
+    own_jetstream: JetStreamServer, own_engine: EngineSide, serving: Serving
+) -> None:
+    """What ran goes on running, what ended meanwhile is reported, and new work is taken."""
+    worker = worker_of(own_engine, own_jetstream.url)
+    go, calls = asyncio.Event(), list[str]()
+
+    @worker.task("through")
+    async def through(ctx: Context) -> bool:
+        calls.append("through")
+        await go.wait()
+        return ctx.cancelled.is_set()
+
+    @worker.task("blocked")
+    def blocked(ctx: Context) -> str:
+        calls.append("blocked")
+        ctx.cancelled.wait_in_thread(20)  # ends in the middle of the outage
+        return "done"
+
+    async with serving(worker):
+        tokens = [await own_engine.dispatch("through"), await own_engine.dispatch("blocked")]
+        await until(lambda: len(calls) == 2, "both run")
+        own_jetstream.kill()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(60):  # the outage itself
+                await asyncio.Event().wait()
+        own_jetstream.start()
+        assert (await own_engine.end_of(tokens[1])).body["output"] == "done"
+        go.set()
+        assert (await own_engine.end_of(tokens[0])).body["output"] is False
+        await own_engine.end_of(await own_engine.dispatch("blocked"))
+        await own_engine.all_acknowledged()
+    assert calls == ["through", "blocked", "blocked"]
+    assert [len(own_engine.ends(token)) for token in tokens] == [1, 1]

@@ -1,7 +1,8 @@
 """The command that runs workers: `python -m towpath_worker MODULE:NAME …`; `towpath worker` is the
 same. What it is told by flags beats the environment, as everywhere.
 
-It ends with 0 after a drain, 1 when a worker could not start, 2 for a wrong command line.
+It ends with 0 after a drain, 2 for a wrong command line or a module that can't be used, 5 when a
+worker could not start.
 """
 
 import argparse
@@ -42,8 +43,8 @@ class CommandExit(IntEnum):
     """How the command ends."""
 
     DRAINED = 0
-    NOT_STARTED = 1
     USAGE = 2
+    NOT_STARTED = 5
 
 
 class TargetError(Exception):
@@ -60,7 +61,7 @@ class WorkerArguments(argparse.Namespace):
     targets: list[str]
     slots: int | None
     reload: bool
-    watch: list[Path]
+    watched: list[Path]
     nats_url: str | None
     prefix: str | None
     log_level: str
@@ -68,19 +69,25 @@ class WorkerArguments(argparse.Namespace):
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; the result is the exit status. Raises SystemExit for a wrong flag."""
-    arguments = parser().parse_args(list(argv), namespace=WorkerArguments())
-    if arguments.reload:
-        return Reloader(_without_reload(argv), folders=arguments.watch or [Path.cwd()]).run()
-    return run(arguments)
+    return start(parser().parse_args(list(argv), namespace=WorkerArguments()))
 
 
-def run(arguments: WorkerArguments) -> CommandExit:
-    """Load the workers and serve them until they have drained."""
+def start(arguments: WorkerArguments) -> int:
+    """What the command does with its arguments; the result is the exit status."""
     # The SDK reads its options from the environment when the module makes its Worker.
     for field in ("nats_url", "prefix"):
         value: str | None = getattr(arguments, field)
         if value:
             os.environ[FROM_ENVIRONMENT[field]] = value
+    if not arguments.reload:
+        return _run(arguments)
+    again = [*arguments.targets, "--log-level", arguments.log_level]
+    if arguments.slots is not None:
+        again += ["--slots", str(arguments.slots)]
+    return Reloader(again, folders=arguments.watched or [Path.cwd()]).run()
+
+
+def _run(arguments: WorkerArguments) -> CommandExit:
     try:
         workers = [load_worker(target) for target in arguments.targets]
     except TargetError as error:
@@ -135,18 +142,15 @@ def load_worker(target: str) -> Worker:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments; `towpath worker` takes the same."""
+    """The arguments; `towpath worker` takes the same.
+
+    An engine's command line must not need the SDK to parse its other verbs, so it repeats them.
+    """
     made = argparse.ArgumentParser(
         prog="python -m towpath_worker",
         description="Run Python workers until SIGTERM or Ctrl-C; a second one does not wait.",
         epilog="Where NATS is and how it knows the worker comes from TOWPATH_NATS_… variables.",
     )
-    add_arguments(made)
-    return made
-
-
-def add_arguments(made: argparse.ArgumentParser) -> None:
-    """What a command that runs workers takes."""
     made.add_argument("targets", metavar="MODULE:NAME", nargs="+", help="where the Workers are")
     made.add_argument("--slots", type=_slots, help="attempts at once, of each worker")
     made.add_argument("--nats-url", metavar="URL", help="the NATS servers")
@@ -159,23 +163,20 @@ def add_arguments(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument(
         "--watch",
+        dest="watched",
         metavar="FOLDER",
         type=Path,
         action="append",
         default=[],
         help="with --reload: look here instead of in the current folder; may be repeated",
     )
+    return made
 
 
 def _slots(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of slots, 1 to 10000")
     return int(text)
-
-
-def _without_reload(argv: Sequence[str]) -> list[str]:
-    """The arguments of the process that is started again and again."""
-    return [word for word in argv if word != "--reload"]
 
 
 def _say(*lines: str) -> None:

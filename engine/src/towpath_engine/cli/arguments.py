@@ -30,7 +30,11 @@ class Arguments(argparse.Namespace):
     http_port: int | None
     engines: int
     # worker
-    target: str
+    targets: list[str]
+    slots: int | None
+    reload: bool
+    watched: list[Path]
+    log_level: str
     # workflows
     file: str
     dry_run: bool
@@ -142,8 +146,29 @@ def _add_processes(verbs: Verbs) -> None:
     add_permissions_arguments(add_verb(verbs, "nats-permissions", rights))
     grants = "print or apply what a database role needs for `towpath serve`, and no more"
     add_role_arguments(add_verb(verbs, "database-role", grants))
-    worker = add_client_verb(verbs, "worker", "run a Python worker")
-    worker.add_argument("target", metavar="MODULE:NAME", help="where the Worker is")
+    worker = add_client_verb(verbs, "worker", "run Python workers")
+    worker.add_argument("targets", metavar="MODULE:NAME", nargs="+", help="where the Workers are")
+    worker.add_argument("--slots", type=count, help="attempts at once, of each worker")
+    worker.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="default: info",
+    )
+    worker.add_argument(
+        "--reload",
+        action="store_true",
+        help="for development: drain and start again when a Python file here changes",
+    )
+    worker.add_argument(
+        "--watch",
+        dest="watched",
+        metavar="FOLDER",
+        type=Path,
+        action="append",
+        default=[],
+        help="with --reload: look here instead of in the current folder; may be repeated",
+    )
 
 
 def _add_completion(verbs: Verbs) -> None:

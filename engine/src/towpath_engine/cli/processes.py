@@ -1,18 +1,13 @@
 """Verbs that run something here: dev, serve, migrate, settings, worker."""
 
 import asyncio
-import importlib
-import logging
 import os
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from towpath_engine.cli.arguments import Arguments
 from towpath_engine.cli.exits import Exit
-from towpath_engine.cli.failures import CommandError
 from towpath_engine.cli.output import print_json, print_line, print_table
 from towpath_engine.secrets import masker
 from towpath_engine.settings import ENV_PREFIX, describe_settings, load_settings, secrets_of
@@ -86,52 +81,18 @@ def settings(arguments: Arguments) -> Exit:
 
 
 def worker(arguments: Arguments) -> Exit:
-    """`towpath worker MODULE:NAME`"""
-    from towpath_worker import Worker
+    """`towpath worker MODULE:NAME …`"""
+    from towpath_worker.command import WorkerArguments, start
     from towpath_worker.options import FROM_ENVIRONMENT
 
-    # The SDK reads its options from the environment when the module makes its Worker.
     if arguments.config or os.environ.get("TOWPATH_CONFIG"):
         settings = load_settings(os.environ, arguments.config).settings
         for variable in FROM_ENVIRONMENT.values():
             value = getattr(settings, variable.removeprefix(ENV_PREFIX).lower())
             os.environ[variable] = str(value)
-    if arguments.nats_url:
-        os.environ["TOWPATH_NATS_URL"] = arguments.nats_url
-    if arguments.prefix:
-        os.environ["TOWPATH_PREFIX"] = arguments.prefix
-    found = _import_object(arguments.target)
-    # After the import: nothing happens here when the module has set up logging of its own.
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s")
-    if not isinstance(found, Worker):
-        raise CommandError(Exit.USAGE, f"{arguments.target} is not a towpath_worker.Worker")
-    found.run()
-    return Exit.OK
-
-
-def _import_object(target: str) -> object:
-    module_name, _, name = target.partition(":")
-    if not module_name or not name:
-        raise CommandError(Exit.USAGE, f"{target!r} is not of the form MODULE:NAME")
-    sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise CommandError(Exit.USAGE, f"there is no module {error.name!r} here") from error
-        raise _broken_module(module_name) from error
-    except Exception as error:
-        raise _broken_module(module_name) from error
-    if not hasattr(module, name):
-        raise CommandError(Exit.USAGE, f"the module {module_name} has no {name!r}")
-    return getattr(module, name)
-
-
-def _broken_module(name: str) -> CommandError:
-    """Their traceback is what helps them, so here it is shown."""
-    return CommandError(
-        Exit.USAGE, f"the module {name} can't be imported:", traceback.format_exc().splitlines()
-    )
+    status = start(WorkerArguments(**vars(arguments)))
+    # A module of theirs may have called sys.exit with anything.
+    return Exit(status) if status in list(Exit) else Exit.BUG
 
 
 def _checked_prefix(arguments: Arguments) -> str | None:
