@@ -31,7 +31,7 @@ Partitions = frozenset[int]
 NONE: Final[Partitions] = frozenset()
 
 
-def _clock() -> float:
+def boot_seconds() -> float:
     """Seconds that pass also while the process, or the machine, is stopped."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -43,8 +43,16 @@ class Leases:
     `on_told` when `renew` has.
     """
 
-    def __init__(self, shell: Shell, *, lease_seconds: float, release_seconds: float) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        *,
+        lease_seconds: float,
+        release_seconds: float,
+        clock: Callable[[], float] = boot_seconds,
+    ) -> None:
         self._shell = shell
+        self._clock = clock
         self._engine_id = shell.identity.new_id()
         self._lease_seconds = lease_seconds
         self._release_seconds = release_seconds
@@ -59,7 +67,7 @@ class Leases:
         self._released: set[int] = set()
         self._abandoned: set[int] = set()
         self._stopping = False
-        self._connected_at = self._outranked_at = _clock()
+        self._connected_at = self._outranked_at = self._clock()
         self._renewing = asyncio.Lock()
         self._moving = asyncio.Lock()
         self.on_acquired: list[Callable[[Partitions], None]] = []
@@ -72,7 +80,7 @@ class Leases:
 
     def valid(self) -> bool:
         """False when the leases have passed without having been renewed."""
-        return _clock() < self._deadline
+        return self._clock() < self._deadline
 
     @property
     def owned(self) -> Partitions:
@@ -98,7 +106,7 @@ class Leases:
         """Renew, take what is free up to our share, tell what was let go of; returns how many
         partitions are owned. Raises StoreUnavailable."""
         async with self._renewing:
-            began = _clock()
+            began = self._clock()
             self._lose_what_has_passed()
             said = LeaseTick(
                 engine_id=self._engine_id,
@@ -126,8 +134,8 @@ class Leases:
         if self._stopping:
             return Standing.STOPPING
         if self._shell.bus.connected:
-            self._connected_at = _clock()
-        cut_off = _clock() - self._connected_at > _PATIENCE_SECONDS
+            self._connected_at = self._clock()
+        cut_off = self._clock() - self._connected_at > _PATIENCE_SECONDS
         return Standing.CUT_OFF if cut_off else Standing.FIT
 
     def _lose_what_has_passed(self) -> None:
@@ -166,9 +174,9 @@ class Leases:
         """An engine that NATS has just left waits a moment: they may all have lost it, and are
         coming back one after the other."""
         if answer.target or self._stopping or self._shell.bus.connected:
-            self._outranked_at = _clock()
+            self._outranked_at = self._clock()
             return True
-        return _clock() - self._outranked_at > _PATIENCE_SECONDS
+        return self._clock() - self._outranked_at > _PATIENCE_SECONDS
 
     def _leave(self, surplus: Partitions) -> None:
         self._owned -= surplus
