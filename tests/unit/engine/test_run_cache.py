@@ -26,6 +26,51 @@ def test_a_run_is_found_at_its_version_alone() -> None:
     assert cache.get("run-1", 2) is None
 
 
+def test_a_copy_that_is_out_of_date_is_counted_and_dropped() -> None:
+    metrics = Metrics()
+    cache = RunCache(runs_max=9, bytes_max=1_000 * KIB, metrics=metrics)
+    cache.put(a_waiting_run(1))
+    assert cache.get("run-1", 2) is None
+    assert cache.get("run-1", 1) is None
+    text = metrics.render().decode()
+    assert 'run_cache_total{result="stale"} 1.0' in text
+    assert 'run_cache_total{result="miss"} 1.0' in text
+
+
+def test_runs_of_another_engine_are_not_kept() -> None:
+    mine = {"run-1", "run-2"}
+    cache = RunCache(
+        runs_max=9, bytes_max=1_000 * KIB, metrics=Metrics(), owns=lambda run_id: run_id in mine
+    )
+    for number in (1, 2, 3):
+        cache.put(a_waiting_run(number))
+    mine.discard("run-2")
+    cache.put(a_waiting_run(2))
+    assert [cache.newest(f"run-{n}") is not None for n in (1, 2, 3)] == [True, False, False]
+
+
+def test_a_copy_that_is_older_than_what_another_engine_wrote_is_forgotten() -> None:
+    cache = a_cache()
+    cache.put(a_waiting_run(1))
+    cache.drop_older("run-1", 1)
+    cache.drop_older("run-2", 1)
+    assert cache.newest("run-1") is not None
+    cache.drop_older("run-1", 2)
+    assert cache.newest("run-1") is None
+    assert len(cache) == 0
+
+
+def test_after_partitions_have_moved_a_copy_is_good_only_at_the_version_of_the_row() -> None:
+    cache = a_cache()
+    cache.put(a_waiting_run(1))
+    cache.doubt()
+    assert cache.newest("run-1") is None
+    run = cache.get("run-1", 1)
+    assert run is not None
+    cache.put(run)
+    assert cache.newest("run-1") is not None
+
+
 def test_the_least_recently_used_run_goes_first() -> None:
     cache = a_cache(runs_max=2)
     for number in (1, 2):

@@ -176,6 +176,13 @@ def test_dispatch_api_and_heartbeat_subjects_can_be_parsed() -> None:
         subjects.parse_dispatch(f"a.dispatch.q.4.{RUN}.t", "a")
 
 
+def test_engines_wake_the_owner_of_a_partition_or_all_of_them() -> None:
+    assert subjects.wake_subject("a", 15) == "a.wake.15"
+    assert subjects.wake_all_subject("a") == "a.wake.all"
+    with pytest.raises(ProtocolError):
+        subjects.wake_subject("a", -1)
+
+
 @pytest.mark.parametrize("name", ["a.b", "a.>", "*", "", "a b"])
 def test_no_name_adds_a_token_to_a_subject(name: str) -> None:
     builders: list[Callable[[], str]] = [
