@@ -23,6 +23,7 @@ from towpath_protocol.limits import WireLimits
 from towpath_protocol.messagepack import from_json, is_messagepack, to_json
 from towpath_protocol.reports import REPORT_TYPES, Report
 from towpath_protocol.versions import CURRENT, OLDEST_SUPPORTED
+from towpath_protocol.wording import in_words
 
 __all__ = [
     "JsonValue", "check_json", "decode", "decode_report", "dumps", "encode", "encode_messagepack",
@@ -109,8 +110,8 @@ def _shape_error(error: msgspec.ValidationError) -> ProtocolError:
     field = match.group(1) if match is not None else ""
     if isinstance(error.__cause__, ProtocolError):
         return error.__cause__.within(field)
-    message = text if match is None else text[: match.start()]
-    return ProtocolError(ErrorCode.MALFORMED, message, field=field)
+    message, fix = in_words(text if match is None else text[: match.start()])
+    return ProtocolError(ErrorCode.MALFORMED, message, field=field, fix=fix)
 
 
 def loads(data: bytes, *, field: str = "") -> JsonValue:

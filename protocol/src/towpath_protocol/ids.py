@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final, NewType
 
 from msgspec import Meta
@@ -42,6 +43,16 @@ VersionNumber = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 KEY_LENGTH_MAX: Final = 256
 
+RULES: Final[Mapping[str, str]] = {
+    NAME_PATTERN: "a letter, then at most 63 letters, digits, '_' or '-'",
+    TASK_PATTERN: "a letter, then at most 127 letters, digits, '_', '.' or '-'",
+    STEP_PATTERN: "a lower-case letter, then at most 62 lower-case letters, digits or '_'",
+    TOKEN_PATTERN: "1 to 64 letters, digits, '_' or '-'",
+    PREFIX_PATTERN: "a lower-case letter, then at most 31 lower-case letters, digits or '-'",
+    RUN_ID_PATTERN: "a UUID of version 7 in lower case, as run.start returned it",
+}
+"""What each pattern demands, for a person."""
+
 _NAME: Final = re.compile(NAME_PATTERN)
 _TASK: Final = re.compile(TASK_PATTERN)
 _STEP: Final = re.compile(STEP_PATTERN)
@@ -65,8 +76,7 @@ def _refusal(field: str, value: str, rule: str) -> ProtocolError:
 
 def _check_name(value: str, field: str) -> str:
     if _NAME.match(value) is None:
-        rule = "a letter, then at most 63 letters, digits, '_' or '-'"
-        raise _refusal(field, value, rule)
+        raise _refusal(field, value, RULES[NAME_PATTERN])
     return value
 
 
@@ -88,38 +98,35 @@ def check_signal(value: str, field: str = "signal") -> str:
 def check_task(value: str, field: str = "task") -> str:
     """A task name: as a workflow's, dots too, at most 128 characters."""
     if _TASK.match(value) is None:
-        rule = "a letter, then at most 127 letters, digits, '_', '.' or '-'"
-        raise _refusal(field, value, rule)
+        raise _refusal(field, value, RULES[TASK_PATTERN])
     return value
 
 
 def check_step(value: str, field: str = "step") -> str:
     """A step's own name (not its path): `[a-z][a-z0-9_]{0,62}`."""
     if _STEP.match(value) is None:
-        rule = "a lower-case letter, then at most 62 lower-case letters, digits or '_'"
-        raise _refusal(field, value, rule)
+        raise _refusal(field, value, RULES[STEP_PATTERN])
     return value
 
 
 def check_token(value: str, field: str = "token") -> str:
     """A fencing or spreading token: 1 to 64 letters, digits, `_` or `-`."""
     if _TOKEN.match(value) is None:
-        raise _refusal(field, value, "1 to 64 letters, digits, '_' or '-'")
+        raise _refusal(field, value, RULES[TOKEN_PATTERN])
     return value
 
 
 def check_prefix(value: str, field: str = "prefix") -> str:
     """The subject prefix of an installation: `[a-z][a-z0-9-]{0,31}`."""
     if _PREFIX.match(value) is None:
-        rule = "a lower-case letter, then at most 31 lower-case letters, digits or '-'"
-        raise _refusal(field, value, rule)
+        raise _refusal(field, value, RULES[PREFIX_PATTERN])
     return value
 
 
 def check_run_id(value: str, field: str = "run_id") -> RunId:
     """A run id: a UUID of version 7 in lower case."""
     if _RUN_ID.match(value) is None:
-        raise _refusal(field, value, "a UUID of version 7 in lower case, as run.start returned it")
+        raise _refusal(field, value, RULES[RUN_ID_PATTERN])
     return RunId(value)
 
 
