@@ -1,12 +1,25 @@
 """What the worker SDK's types must accept: pyright finds nothing here."""
 
+import contextlib
 import dataclasses
-from datetime import timedelta
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, MutableMapping
+from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
 from msgspec import Struct
 
-from towpath_worker import Again, Client, Context, Json, RunHandle, TerminalError, Worker
+from towpath_worker import (
+    Again,
+    Client,
+    Context,
+    Json,
+    ProcessContext,
+    RunHandle,
+    TerminalError,
+    Worker,
+    capture_structlog,
+    run_workers,
+)
 from towpath_worker.workflow import choice, pass_, retry, sleep, task, wait, workflow
 
 worker = Worker("inventory", slots=4)
@@ -44,6 +57,54 @@ async def only_context(ctx: Context) -> None:
 @worker.task("d")
 def nothing() -> str:
     return "x"
+
+
+class Pool:
+    size: int = 1
+
+
+@worker.lifespan
+async def pool() -> AsyncIterator[Pool]:
+    yield Pool()
+
+
+@contextlib.asynccontextmanager
+async def managed() -> AsyncGenerator[Pool]:
+    yield Pool()
+
+
+Worker("managed", lifespan=managed)
+Worker("generator", lifespan=pool)
+
+
+@worker.task("e")
+async def with_state(order: Reserve, ctx: Context[Pool]) -> bool:
+    assert_type(ctx.state, Pool)
+    assert_type(ctx.last_progress_as(Reserve), Reserve | None)
+    ctx.progress(order)
+    ctx.progress(Reserved(order.sku))
+    ctx.progress({"at": datetime.now(UTC), "rows": [Reserve("a"), Reserve("b")]})
+    assert_type(ctx.cancelled.reason, str | None)
+    return await ctx.still_mine(timeout_seconds=1)
+
+
+@worker.task("f", run_in="thread")
+def in_thread(ctx: Context[Pool]) -> bool:
+    return ctx.still_mine_sync() and not ctx.cancelled
+
+
+@worker.task("g", run_in="process")
+def in_process(order: Reserve, ctx: ProcessContext) -> int:
+    ctx.heartbeat({"sku": order.sku})
+    return 0 if ctx.cancelled.wait_in_thread(1) else 1
+
+
+def processors() -> list[Callable[[object, str, MutableMapping[str, object]], object]]:
+    return [capture_structlog]
+
+
+def serve_all() -> None:
+    run_workers(worker, Worker("shipping"))
 
 
 # A decorated function keeps its own type.

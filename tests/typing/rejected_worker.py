@@ -2,7 +2,18 @@
 
 from datetime import timedelta
 
-from towpath_worker import Again, Client, Context, RetryAfter, TerminalError, Worker, WorkerOptions
+from towpath_worker import (
+    Again,
+    Client,
+    ConnectionOptions,
+    Context,
+    ProcessContext,
+    RetryAfter,
+    TerminalError,
+    Worker,
+    WorkerOptions,
+    run_workers,
+)
 from towpath_worker.workflow import task, wait, workflow
 
 worker = Worker("inventory")
@@ -27,11 +38,56 @@ async def reads(ctx: Context) -> None:
     ctx.set_metadata(["no", "object"])  # error: reportArgumentType
 
 
+class Pool: ...
+
+
+def no_lifespan() -> int:
+    return 1
+
+
+def wants_more(name: str) -> Pool:
+    return Pool()
+
+
+Worker("e", lifespan=no_lifespan)  # error: reportArgumentType
+worker.lifespan(wants_more)  # error: reportArgumentType
+
+
+@worker.task("f")
+async def uses(ctx: Context[Pool]) -> None:
+    del ctx.state.connection  # error: reportAttributeAccessIssue
+    ctx.progress(object())  # error: reportArgumentType
+    ctx.progress({"f": len})  # error: reportArgumentType
+    n: int = ctx.last_progress_as(str)  # error: reportAssignmentType
+    if ctx.still_mine():  # error: reportUnnecessaryComparison
+        del n
+
+
+@worker.task("g")
+async def without_state(ctx: Context) -> None:
+    del ctx.state.connection  # error: reportAttributeAccessIssue
+
+
+@worker.task("h", run_in="process")  # error: reportArgumentType
+def full_context(order: int, ctx: Context) -> None: ...
+
+
+@worker.task("i", run_in="process")
+def narrow(ctx: ProcessContext) -> None:
+    del ctx.state  # error: reportAttributeAccessIssue
+    del ctx.still_mine_sync  # error: reportAttributeAccessIssue
+    del ctx.cancelled.wait  # error: reportAttributeAccessIssue
+
+
 Again(after="1s")  # error: reportArgumentType
 RetryAfter("1s")  # error: reportArgumentType
 TerminalError("m", details=timedelta(1))  # error: reportArgumentType
 WorkerOptions(4)  # error: reportCallIssue
 WorkerOptions(slotz=4)  # error: reportCallIssue
+ConnectionOptions(creds="u.creds")  # error: reportCallIssue
+ConnectionOptions(nkey_seed_file=7)  # error: reportArgumentType
+run_workers("inventory")  # error: reportArgumentType
+Worker("q", 4)  # error: reportCallIssue
 
 
 async def start() -> None:

@@ -99,7 +99,8 @@ class Reloader:
                     process.wait(DRAIN_SECONDS)
                 except subprocess.TimeoutExpired:
                     continue
-        return process.wait()
+        # A signal of ours ended it, and that is what was wanted.
+        return max(0, process.wait())
 
 
 def _note(path: Path, seen: dict[Path, tuple[int, int]]) -> None:
