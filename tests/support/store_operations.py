@@ -302,7 +302,7 @@ async def snapshot(store: Store, run_ids: Sequence[str]) -> dict[str, Any]:
         "no reason": await count_runs_without_reason(store),
         "timers": await store.due_timers(later(10**8), 10**6),
         "dispatches": await store.open_dispatches(later(10**8), None, 10**6),
-        "letters": await store.list_dead_letters(None, 10**6),
+        "letters": await store.letters.page(None, 10**6, body_bytes_max=10**6),
         "parked": [row.id for row in await store.due_parked(10**6)],
         "runs": await store.list_runs(RunFilter(), None, 10**6),
         "keys": [await store.get_key("order", key) for key in KEYS],
@@ -323,7 +323,7 @@ async def snapshot(store: Store, run_ids: Sequence[str]) -> dict[str, Any]:
         # Row numbers have gaps where a transaction rolled back, and in one store only.
         logs = [line for _, line in await store.get_logs(run_id, None, 0, 1000)]
         everything[run_id] = (
-            await store.get_history(run_id, 0, 1000),
+            await store.past.history(run_id, 0, 1000, bytes_max=10**9),
             logs,
             await store.get_run(run_id),
         )

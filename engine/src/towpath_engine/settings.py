@@ -121,6 +121,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     parked_count_max: Count = 10_000
     dead_letter_count_max: Count = 100_000
     dead_letter_bytes_max: Size = 1 * GIB
+    retention_seconds: Annotated[float, Meta(ge=0, le=100 * 365 * 86_400)] = 30 * 86_400.0
+    purge_seconds: Seconds = 60.0
+    purge_pause_seconds: Seconds = 0.2
+    purge_run_count_max: Annotated[int, Meta(ge=1, le=10_000)] = 500
+    purge_transition_count_max: Count = 50_000
 
     # Limits of the wire
     payload_bytes_max: Size = 256 * KIB
@@ -220,6 +225,11 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "parked_count_max": ("signals", "signals parked at the same time"),
     "dead_letter_count_max": ("rows", "dead letters kept; beyond it counted and logged"),
     "dead_letter_bytes_max": ("bytes", "bytes of dead letters kept; beyond it counted and logged"),
+    "retention_seconds": ("s", "how long settled runs are kept, by default; 0: for ever"),
+    "purge_seconds": ("s", "interval of the look for runs that were kept long enough"),
+    "purge_pause_seconds": ("s", "pause between two batches of a purge"),
+    "purge_run_count_max": ("runs", "runs that one transaction of a purge deletes"),
+    "purge_transition_count_max": ("transitions", "transitions that it deletes with them"),
     "payload_bytes_max": ("bytes", "payload, input or output"),
     "context_bytes_max": ("bytes", "context of a run"),
     "metadata_bytes_max": ("bytes", "metadata of a run"),

@@ -9,7 +9,9 @@ from towpath_engine.core.expressions.limits import (
     StaticLimits,
 )
 from towpath_engine.core.limits import CoreLimits
+from towpath_engine.services.retention import RetentionRules
 from towpath_engine.settings import Settings
+from towpath_engine.store.past import PurgeSize
 from towpath_protocol import subjects
 from towpath_protocol.limits import WireLimits
 
@@ -49,6 +51,19 @@ def expression_limits(settings: Settings) -> ExpressionLimits:
             result_bytes_max=settings.expression_result_bytes_max,
         ),
         sources_bytes_max=settings.expression_length_total_max,
+    )
+
+
+def retention_rules(settings: Settings) -> RetentionRules:
+    """How long settled runs are kept, and how fast they are deleted."""
+    return RetentionRules(
+        kept_seconds=settings.retention_seconds,
+        size=PurgeSize(
+            runs_max=settings.purge_run_count_max,
+            transitions_max=settings.purge_transition_count_max,
+        ),
+        pause_seconds=settings.purge_pause_seconds,
+        idle_seconds=settings.purge_seconds,
     )
 
 

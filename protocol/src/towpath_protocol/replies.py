@@ -240,7 +240,7 @@ class TransitionView(Struct, frozen=True, kw_only=True):
     cause: Raw
     data: OptionalRaw = None
     payload: OptionalRaw | UnsetType = UNSET
-    """Only with `payloads`: the values of the event that a replay of the history needs."""
+    """Only with `payloads`: the values of the event that a replay of the history needs, if any."""
 
 
 class RunHistory(Struct, frozen=True, kw_only=True):
@@ -248,6 +248,8 @@ class RunHistory(Struct, frozen=True, kw_only=True):
 
     transitions: tuple[TransitionView, ...]
     next_after_seq: int | None
+    limits: Raw | UnsetType = UNSET
+    """Only with `payloads`: the limits of a run under which the engine decides."""
 
 
 class LogBatch(Struct, frozen=True, kw_only=True):

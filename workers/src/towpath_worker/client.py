@@ -260,10 +260,15 @@ class Client(OperatorCalls):
         return await self.handle(run_id).result(timeout=timeout)
 
     async def history(
-        self, run_id: str, *, after_seq: int = 0, limit: int = 200
+        self, run_id: str, *, after_seq: int = 0, limit: int = 200, payloads: bool = False
     ) -> replies.RunHistory:
-        """A page of the run's transitions. NotFoundError: `run_not_found`."""
-        return await self._reader.history(run_id, after_seq=after_seq, limit=limit)
+        """A page of the run's transitions. NotFoundError: `run_not_found`.
+
+        `payloads`: with the values, and the limits of the engine, that a replay needs.
+        """
+        return await self._reader.history(
+            run_id, after_seq=after_seq, limit=limit, payloads=payloads
+        )
 
     async def logs(
         self, run_id: str, *, step: str | None = None, after: int = 0, limit: int = PAGE

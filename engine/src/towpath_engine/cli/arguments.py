@@ -73,6 +73,8 @@ class Arguments(argparse.Namespace):
     cursor: str | None
     after_seq: int
     payloads: bool
+    export: str | None
+    trace: bool
     step: str | None
     follow: bool
     settled_before: str | None
@@ -106,6 +108,7 @@ def build_parser() -> CommandParser:
     _add_processes(verbs)
     add_operator_verbs(verbs)
     add_run_verbs(verbs)
+    _add_replay(verbs)
     _add_completion(verbs)
     return parser
 
@@ -169,6 +172,14 @@ def _add_processes(verbs: Verbs) -> None:
         default=[],
         help="with --reload: look here instead of in the current folder; may be repeated",
     )
+
+
+
+
+def _add_replay(verbs: Verbs) -> None:
+    replay = add_verb(verbs, "replay", "decide an exported history again, without a server")
+    replay.add_argument("file", metavar="FILE", help="of `towpath history RUN --export FILE`")
+    replay.add_argument("--trace", action="store_true", help="show every decision")
 
 
 def _add_completion(verbs: Verbs) -> None:

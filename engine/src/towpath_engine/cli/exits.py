@@ -11,6 +11,8 @@ class Exit(IntEnum):
     OK = 0
     BUG = 1
     """An error of Towpath itself; stderr has a traceback for the bug report."""
+    DIFFERENT = 1
+    """`replay`: the history does not come out the same, as a comparison by `diff` ends."""
     USAGE = 2
     """The arguments, a setting or an input file can't be used."""
     UNREACHABLE = 3
@@ -32,6 +34,7 @@ EXIT_BY_STATUS: Final[Mapping[int, Exit]] = {404: Exit.NOT_FOUND, 500: Exit.UNRE
 """HTTP-like status of an error answer → exit status; any other is REFUSED."""
 
 EPILOG: Final = (
-    "Exit status: 0 done, 1 bug, 2 wrong arguments, settings or file, 3 no answer, 4 not found, "
-    "5 refused, 6 the run failed, 7 the run has not settled, 130 interrupted."
+    "Exit status: 0 done, 1 bug (or a replay that differs), 2 wrong arguments, settings or file, "
+    "3 no answer, 4 not found, 5 refused, 6 the run failed, 7 the run has not settled, "
+    "130 interrupted."
 )

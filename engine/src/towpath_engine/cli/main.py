@@ -49,16 +49,25 @@ def _command(name: str) -> Callable[[Arguments], Exit]:
             from towpath_engine.cli.database_role import database_role
 
             return database_role
-        case "completion":
-            from towpath_engine.cli.completion import completion
-
-            return completion
+        case "completion" | "replay":
+            return _alone(name)
         case "validate" | "deploy":
             from towpath_engine.cli import workflows
 
             return workflows.COMMANDS[name]
         case _:
             return _asking(name)
+
+
+def _alone(name: str) -> Callable[[Arguments], Exit]:
+    """The verbs that need nothing but their arguments."""
+    if name == "completion":
+        from towpath_engine.cli.completion import completion
+
+        return completion
+    from towpath_engine.cli.replay import replay_file
+
+    return replay_file
 
 
 def _asking(name: str) -> Callable[[Arguments], Exit]:

@@ -124,7 +124,10 @@ def _add_views(verbs: Verbs) -> None:
     history.add_argument(
         "--payloads",
         action="store_true",
-        help="with the values that `towpath replay` needs; only with --json",
+        help="with the values that a replay needs; only with --json",
+    )
+    history.add_argument(
+        "--export", metavar="FILE", help="write it for `towpath replay`; - is standard output"
     )
     logs = _add_view(verbs, "logs", "show what the tasks of a run logged")
     logs.add_argument("--step", metavar="STEP", help="only of this step")

@@ -1,15 +1,24 @@
 """Keeps messages that could not be decoded, placed or applied; acknowledges them afterwards."""
 
+from collections.abc import Mapping
+from typing import Final
+
 import structlog
+from msgspec.structs import replace
 
 from towpath_engine.bus.interface import InboundMessage
 from towpath_engine.services.shell import Shell
 from towpath_engine.store.interface import BatchWrite, ParkedSignal
 from towpath_engine.store.records import DeadLetter
 from towpath_protocol import headers, subjects
-from towpath_protocol.errors import ErrorCode
+from towpath_protocol.errors import ErrorCode, ProtocolError
+from towpath_protocol.reports import REPORT_TYPES
 
 log = structlog.get_logger(__name__)
+
+_KINDS_OF_RUNS: Final = {*REPORT_TYPES, "signal", "child-settled"}
+"""Kinds of messages whose subject names the run; in others the place is only a spreading token."""
+_KINDS_WITH_ID: Final = {"signal", "signal-key", "start"}
 
 
 class DeadLetters:
@@ -26,17 +35,30 @@ class DeadLetters:
         self._waiting: list[tuple[DeadLetter, InboundMessage]] = []
         self.on_added = lambda: None
 
-    def add(self, message: InboundMessage, *, reason: str, text: str, run_id: str | None) -> None:
-        """Keep this message; it is acknowledged once the row is committed."""
+    def add(
+        self,
+        message: InboundMessage,
+        *,
+        reason: str,
+        text: str,
+        place: subjects.InSubject | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        """Keep this message; it is acknowledged once the row is committed.
+
+        `place` is its subject, if that could be read; `run_id` who it was for, if it names only a
+        key.
+        """
+        names_run = place is not None and place.kind in _KINDS_OF_RUNS
         letter = DeadLetter(
             id=self._shell.identity.new_id(),
             at=self._shell.clock.now(),
             reason=reason,
             message=text[:2_000],
             subject=message.subject,
-            headers=dict(message.headers),
+            headers=_with_id(message, place),
             body=message.body,
-            run_id=run_id,
+            run_id=place.run_id if place is not None and names_run else run_id,
         )
         self._waiting.append((letter, message))
         self._shell.metrics.dead_letters.labels(reason=reason).inc()
@@ -50,6 +72,7 @@ class DeadLetters:
         done = 0
         while self._waiting:
             part = self._waiting[: self._batch_max]
+            part = await self._with_steps(part)
             async with self._shell.store.transaction() as tx:
                 await tx.save(BatchWrite(dead_letters=[letter for letter, _ in part]))
                 refused = tx.refused_letter_count
@@ -66,6 +89,23 @@ class DeadLetters:
                     message=letter.message[:200],
                 )
         return done
+
+    async def _with_steps(
+        self, part: list[tuple[DeadLetter, InboundMessage]]
+    ) -> list[tuple[DeadLetter, InboundMessage]]:
+        """With the steps whose live attempts these are reports of: what a step waits for in vain
+        is part of its explanation."""
+        tokens = {letter.id: _attempt_of(letter, self._shell.prefix) for letter, _ in part}
+        asked = [attempt for attempt in tokens.values() if attempt is not None]
+        if not asked:
+            return part
+        steps = await self._shell.store.letters.steps_of(asked)
+        found: list[tuple[DeadLetter, InboundMessage]] = []
+        for letter, message in part:
+            attempt = tokens[letter.id]
+            step = None if attempt is None else steps.get(attempt)
+            found.append((replace(letter, step=step), message))
+        return found
 
     async def expire(self, parked: list[ParkedSignal]) -> None:
         """Turn parked signals whose time is over into dead letters, in one transaction."""
@@ -95,6 +135,8 @@ class DeadLetters:
         extra = {headers.MESSAGE_ID: headers.encode_text(row.message_id)}
         if row.key is not None:
             extra[headers.KEY] = headers.encode_text(row.key)
+        if row.sent_by is not None:
+            extra[headers.SENT_BY] = headers.encode_text(row.sent_by)
         return DeadLetter(
             id=row.id,
             at=self._shell.clock.now(),
@@ -105,3 +147,49 @@ class DeadLetters:
             body=row.payload,
             run_id=row.run_id,
         )
+
+
+def stored_id(message: InboundMessage) -> str:
+    """What the stream says of a message whose sender gave it no id; a redelivery repeats it."""
+    return f"stored:{message.stored_at.isoformat()}:{message.stream_seq}"
+
+
+def as_message(letter: DeadLetter) -> InboundMessage:
+    """The message of a dead letter, to be handled once more. It is in no stream any more."""
+    given: Mapping[str, str] = letter.headers
+    if _given_id(given) is None:
+        # Whoever replays the letter twice must mean the same message.
+        given = {**given, headers.MESSAGE_ID: headers.encode_text(f"dead-letter:{letter.id}")}
+    return InboundMessage(
+        subject=letter.subject,
+        headers=given,
+        body=letter.body,
+        partition=0,
+        stream_seq=0,
+        stored_at=letter.at,
+        pending=0,
+        deliveries=1,
+        ack_subject="",
+    )
+
+
+def _given_id(given: Mapping[str, str]) -> str | None:
+    return headers.get(given, headers.MESSAGE_ID) or headers.get(given, headers.NATS_MSG_ID)
+
+
+def _with_id(message: InboundMessage, place: subjects.InSubject | None) -> dict[str, str]:
+    """The headers, with the id that the message had when it came: without it a replay could not
+    tell it from another one, and two letters of one message would be two."""
+    given = dict(message.headers)
+    if place is not None and place.kind in _KINDS_WITH_ID and _given_id(given) is None:
+        given[headers.MESSAGE_ID] = headers.encode_text(stored_id(message))
+    return given
+
+
+def _attempt_of(letter: DeadLetter, prefix: str) -> tuple[str, str] | None:
+    """(run id, token) of the attempt that the letter is a report of."""
+    try:
+        place = subjects.parse_in(letter.subject, prefix)
+    except ProtocolError:
+        return None
+    return (place.run_id, place.name) if place.kind in REPORT_TYPES else None

@@ -12,7 +12,9 @@ from towpath_engine.health import ReadinessCheck
 from towpath_engine.metrics import Metrics
 from towpath_engine.services.advisories import Advisories
 from towpath_engine.services.api.commands import Commands
+from towpath_engine.services.api.dead_letters import DeadLetterDesk
 from towpath_engine.services.api.queries import Queries
+from towpath_engine.services.api.records import Records
 from towpath_engine.services.api.restarts import Restarts
 from towpath_engine.services.api.router import ApiRouter, Handler, RequestReader
 from towpath_engine.services.api.workflows import Workflows
@@ -34,6 +36,7 @@ from towpath_engine.services.progress import PartitionProgress
 from towpath_engine.services.purger import Purger
 from towpath_engine.services.queues import Queues
 from towpath_engine.services.result_waiters import ResultWaiters
+from towpath_engine.services.retention import Retention
 from towpath_engine.services.run_cache import RunCache
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.signalling import Signalling
@@ -46,7 +49,12 @@ from towpath_engine.services.worker_heartbeats import WorkerHeartbeats
 from towpath_engine.settings import Settings
 from towpath_engine.store.errors import StoreUnavailable
 from towpath_engine.store.interface import Store
-from towpath_engine.wiring import core_limits, expression_limits, wire_limits
+from towpath_engine.wiring import (
+    core_limits,
+    expression_limits,
+    retention_rules,
+    wire_limits,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -230,6 +238,13 @@ class Engine:
         workflows = Workflows(
             store=self._store, definitions=self._definitions, queues=self._queues, reader=reader
         )
+        records = Records(
+            self._shell,
+            reader=reader,
+            limits=core_limits(self._settings),
+            size=retention_rules(self._settings).size,
+        )
+        desk = DeadLetterDesk(store=self._store, inbound=self._inbound, reader=reader)
         return {
             "workflow.deploy": workflows.deploy,
             "workflow.list": workflows.list_all,
@@ -244,14 +259,20 @@ class Engine:
             "run.output": queries.output,
             "run.result": queries.result,
             "run.list": queries.list_runs,
-            "run.history": queries.history,
+            "run.history": records.history,
+            "run.purge": records.purge,
+            "workflow.retention": records.retention,
             "run.logs": queries.logs,
-            "dead-letter.list": queries.dead_letters,
+            "dead-letter.list": desk.page,
+            "dead-letter.get": desk.get,
+            "dead-letter.discard": desk.discard,
+            "dead-letter.replay": desk.replay,
         }
 
     def _build_tickers(self) -> dict[str, Ticker]:
         settings = self._settings
         gauges = Gauges(self._shell, leases=self._leases)
+        retention = Retention(self._shell, retention_rules(settings))
         duties = {
             "leases": (self._leases.renew, settings.lease_tick_seconds),
             "lease_moves": (self._leases.move, 1.0),
@@ -271,6 +292,7 @@ class Engine:
             "results": (self._waiters.sweep, 0.5),
             "queues": (self._queues.refresh, 5.0),
             "gauges": (gauges.run_once, settings.reason_sweep_seconds),
+            "retention": (retention.run_once, retention.pause_seconds),
         }
         tickers = {
             name: Ticker(name, run_once, interval=seconds, metrics=self.metrics)

@@ -4,14 +4,17 @@ Called by the bus for every message; never raises, never blocks. Whatever can't 
 placed becomes a dead letter, and only after its row is committed is the message acknowledged.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from towpath_engine.bus.interface import InboundMessage
 from towpath_engine.core.events import ReportReceived
 from towpath_engine.core.model import Cause
-from towpath_engine.services.dead_letters import DeadLetters
+from towpath_engine.services.dead_letters import DeadLetters, as_message, stored_id
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.work import (
     Outcome,
@@ -20,6 +23,7 @@ from towpath_engine.services.work import (
     StartSpec,
     Work,
 )
+from towpath_engine.store.records import DeadLetter
 from towpath_protocol import bounds, codec, headers, ids, subjects
 from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.failures import Failure
@@ -30,7 +34,7 @@ from towpath_protocol.shapes import MESSAGE_ID_LENGTH_MAX, TEXT_LENGTH_MAX
 log = structlog.get_logger(__name__)
 
 _REFUSED_CONTENT = {ErrorCode.UNSAFE_JSON, ErrorCode.TOO_LARGE}
-_DEAD = {
+DEAD_OUTCOMES: Final = {
     OutcomeKind.REFUSED,
     OutcomeKind.UNKNOWN_RUN,
     OutcomeKind.UNKNOWN_WORKFLOW,
@@ -38,6 +42,9 @@ _DEAD = {
     OutcomeKind.MISMATCH,
     OutcomeKind.BROKEN,
 }
+"""Outcomes of messages that can't be applied: they become dead letters, or stay such."""
+
+Settle = Callable[[Outcome], None]
 
 
 class Inbound:
@@ -64,30 +71,65 @@ class Inbound:
             self._advisory(message)
             return
         kind = "unknown"
+        place: subjects.InSubject | None = None
         try:
             place = subjects.parse_in(message.subject, self._shell.prefix)
             kind = place.kind
             self._count(message, kind)
-            headers.check_headers(message.headers, self._limits)
-            if kind in REPORT_TYPES:
-                work = self._report(message, place)
-            elif kind == "signal":
-                work = self._signal(message, place)
-            elif kind == "signal-key":
-                work = self._keyed_signal(message, place)
-            elif kind == "start":
-                work = self._start(message, place)
-            else:
-                work = _not_yet(kind)
+            work = self._work(message, place, self._settle(message, place))
         except ProtocolError as error:
-            self._bury(message, kind, reason=error.code, text=str(error), run_id=None)
+            self._bury(message, place, reason=error.code, text=str(error))
             return
         except Exception as error:
             # A bug of ours, and the same every time: this message must not stop the others.
             log.exception("message_failed", kind=kind)
-            self._bury(message, kind, reason=ErrorCode.POISON, text=repr(error), run_id=None)
+            self._bury(message, place, reason=ErrorCode.POISON, text=repr(error))
             return
         self._shell.submit(work)
+
+    async def redo(self, letter: DeadLetter) -> Outcome:
+        """Handle the message of a dead letter as if it came now; returns once that is committed.
+
+        Only its sender's patience is over: a signal for a run that does not exist is not parked.
+        Raises ProtocolError for a message that still can't be decoded or placed, POISON for one
+        whose decoding is a fault of ours.
+        """
+        message = as_message(letter)
+        place = subjects.parse_in(message.subject, self._shell.prefix)
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def settle(outcome: Outcome) -> None:
+            if not done.done():
+                done.set_result(outcome)
+
+        try:
+            work = self._work(message, place, settle)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            log.exception("message_failed", kind=place.kind, dead_letter_id=letter.id)
+            raise ProtocolError(ErrorCode.POISON, repr(error)) from error
+        if work.signal is not None:
+            work.signal = replace(work.signal, by_message=False)
+        self._shell.submit(work)
+        return await done
+
+    def _work(self, message: InboundMessage, place: subjects.InSubject, settle: Settle) -> Work:
+        """What the message asks for. Raises ProtocolError."""
+        headers.check_headers(message.headers, self._limits)
+        if place.kind in REPORT_TYPES:
+            return self._report(message, place, settle)
+        match place.kind:
+            case subjects.InKind.SIGNAL:
+                return self._signal(message, place, settle)
+            case subjects.InKind.SIGNAL_KEY:
+                return self._keyed_signal(message, place, settle)
+            case subjects.InKind.START:
+                return self._start(message, place, settle)
+            case _:
+                raise ProtocolError(
+                    ErrorCode.NOT_YET, f"{place.kind} is not built yet", field="subject"
+                )
 
     def _count(self, message: InboundMessage, kind: str) -> None:
         self._shell.metrics.messages_received.labels(kind=kind).inc()
@@ -96,7 +138,7 @@ class Inbound:
 
     # Reports
 
-    def _report(self, message: InboundMessage, place: subjects.InSubject) -> Work:
+    def _report(self, message: InboundMessage, place: subjects.InSubject, settle: Settle) -> Work:
         report = self._decode_report(message, place)
         _check_agrees("run_id", report.run_id, place.run_id)
         _check_agrees("token", report.token, place.name)
@@ -117,7 +159,7 @@ class Inbound:
             report=report,
         )
         return Work(
-            settle=self._settle(message, place.kind),
+            settle=settle,
             run_id=place.run_id,
             event=event,
         )
@@ -147,14 +189,16 @@ class Inbound:
 
     # Signals and starts
 
-    def _signal(self, message: InboundMessage, place: subjects.InSubject) -> Work:
+    def _signal(self, message: InboundMessage, place: subjects.InSubject, settle: Settle) -> Work:
         return Work(
-            settle=self._settle(message, place.kind),
+            settle=settle,
             run_id=place.run_id,
             signal=self._signal_spec(message, place.name),
         )
 
-    def _keyed_signal(self, message: InboundMessage, place: subjects.InSubject) -> Work:
+    def _keyed_signal(
+        self, message: InboundMessage, place: subjects.InSubject, settle: Settle
+    ) -> Work:
         key = headers.get_text(message.headers, headers.KEY)
         if key is None:
             raise ProtocolError(
@@ -162,7 +206,7 @@ class Inbound:
             )
         key = ids.check_key(key, headers.KEY)
         return Work(
-            settle=self._settle(message, place.kind),
+            settle=settle,
             key=(place.scope, key),
             signal=self._signal_spec(message, place.name),
         )
@@ -179,7 +223,7 @@ class Inbound:
             by_message=True,
         )
 
-    def _start(self, message: InboundMessage, place: subjects.InSubject) -> Work:
+    def _start(self, message: InboundMessage, place: subjects.InSubject, settle: Settle) -> Work:
         body = message.body or b"null"
         codec.check_json(body, bytes_max=self._limits.payload_bytes_max, field="input")
         sender = self._sender(message.headers)
@@ -203,7 +247,7 @@ class Inbound:
             ),
         )
         return Work(
-            settle=self._settle(message, place.kind),
+            settle=settle,
             start=start,
             cause=Cause(type="start", kind="message", message_id=start.request_id, by=sender),
         )
@@ -220,12 +264,14 @@ class Inbound:
 
     # Afterwards
 
-    def _settle(self, message: InboundMessage, kind: str) -> Callable[[Outcome], None]:
+    def _settle(self, message: InboundMessage, place: subjects.InSubject) -> Settle:
+        kind = place.kind
+
         def settle(outcome: Outcome) -> None:
-            if outcome.kind in _DEAD:
+            if outcome.kind in DEAD_OUTCOMES:
                 reason = outcome.code or outcome.kind.value
                 self._bury(
-                    message, kind, reason=reason, text=outcome.message, run_id=outcome.run_id
+                    message, place, reason=reason, text=outcome.message, run_id=outcome.run_id
                 )
                 return
             self._shell.metrics.messages_applied.labels(kind=kind, outcome=outcome.kind.value).inc()
@@ -236,10 +282,17 @@ class Inbound:
         return settle
 
     def _bury(
-        self, message: InboundMessage, kind: str, *, reason: str, text: str, run_id: str | None
+        self,
+        message: InboundMessage,
+        place: subjects.InSubject | None,
+        *,
+        reason: str,
+        text: str,
+        run_id: str | None = None,
     ) -> None:
+        kind = "unknown" if place is None else place.kind
         self._shell.metrics.messages_applied.labels(kind=kind, outcome="dead_letter").inc()
-        self._dead_letters.add(message, reason=reason, text=text, run_id=run_id)
+        self._dead_letters.add(message, reason=reason, text=text, place=place, run_id=run_id)
 
 
 def _check_agrees(field: str, said: str | None, subject: str) -> None:
@@ -258,11 +311,7 @@ def _message_id(message: InboundMessage) -> str:
         given = headers.get_text(message.headers, name)
         if given:
             return _bounded(given, name, MESSAGE_ID_LENGTH_MAX)
-    return f"stored:{message.stored_at.isoformat()}:{message.stream_seq}"
-
-
-def _not_yet(kind: str) -> Work:
-    raise ProtocolError(ErrorCode.NOT_YET, f"{kind} is not built yet", field="subject")
+    return stored_id(message)
 
 
 def _bounded(text: str, name: str, length_max: int) -> str:

@@ -24,6 +24,8 @@ from towpath_engine.core.model import KeptSignal, Run, Step, Transition
 from towpath_engine.store.admission import AdmissionTable
 from towpath_engine.store.census import Census
 from towpath_engine.store.leases import PARTITIONS, LeaseTable
+from towpath_engine.store.letters import LetterTable
+from towpath_engine.store.past import PastTable
 from towpath_engine.store.records import DeadLetter, DueTimer, LogLine, OpenDispatch, StreamEpoch
 
 
@@ -301,6 +303,10 @@ class Store(Protocol):
     @property
     def leases(self) -> LeaseTable: ...  # noqa: D102 - see there
     @property
+    def letters(self) -> LetterTable: ...  # noqa: D102 - see there
+    @property
+    def past(self) -> PastTable: ...  # noqa: D102 - see there
+    @property
     def admission(self) -> AdmissionTable: ...  # noqa: D102 - see there
     @property
     def census(self) -> Census: ...  # noqa: D102 - see there
@@ -373,19 +379,13 @@ class Store(Protocol):
         ...
 
     async def get_history(self, run_id: str, after_seq: int, limit: int) -> list[Transition]:
-        """Transitions with seq > after_seq, in order."""
+        """Transitions with seq > after_seq, in order, without payloads (`past` has them)."""
         ...
 
     async def get_logs(
         self, run_id: str, path: str | None, after: int, limit: int
     ) -> list[tuple[int, LogLine]]:
         """(row number, log lines) of attempts, in order of arrival, row number > after."""
-        ...
-
-    async def list_dead_letters(
-        self, cursor: str | None, limit: int
-    ) -> tuple[list[DeadLetter], str | None]:
-        """Newest first, with the cursor of the next page."""
         ...
 
     async def due_timers(

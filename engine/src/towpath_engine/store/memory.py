@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run, Step, Transition
 from towpath_engine.core.states import StepStatus
-from towpath_engine.store.cursors import format_run_cursor, parse_id_cursor, parse_run_cursor
+from towpath_engine.store.cursors import format_run_cursor, parse_run_cursor
 from towpath_engine.store.definitions import DefinitionCache, Parse
 from towpath_engine.store.derive import RUN_PATH, OpenStep
 from towpath_engine.store.interface import (
@@ -27,9 +27,11 @@ from towpath_engine.store.leases import PARTITIONS
 from towpath_engine.store.memory_admission import MemoryAdmission
 from towpath_engine.store.memory_census import MemoryCensus
 from towpath_engine.store.memory_leases import MemoryLeases
+from towpath_engine.store.memory_letters import MemoryLetters
+from towpath_engine.store.memory_past import MemoryPast
 from towpath_engine.store.memory_state import MemoryState
 from towpath_engine.store.memory_transaction import SIGNAL_ID_DAYS, MemoryTransaction
-from towpath_engine.store.records import DeadLetter, DueTimer, LogLine, OpenDispatch, StreamEpoch
+from towpath_engine.store.records import DueTimer, LogLine, OpenDispatch, StreamEpoch
 from towpath_engine.store.transaction import StoreCaps
 
 REPUBLISH = timedelta(seconds=5)
@@ -58,6 +60,9 @@ class MemoryStore:
         self._turn = asyncio.Lock()
         self.leases = MemoryLeases(clock)
         self.census = MemoryCensus(lambda: self._state)
+        self.letters = MemoryLetters(lambda: self._state, turn=self._turn)
+        self.past = MemoryPast(lambda: self._state, turn=self._turn, clock=clock)
+        """See Store."""
         self.admission = MemoryAdmission(lambda: self._state, turn=self._turn, clock=clock)
 
     @asynccontextmanager
@@ -181,7 +186,8 @@ class MemoryStore:
     async def get_history(self, run_id: str, after_seq: int, limit: int) -> list[Transition]:
         """See Store."""
         rows = self._state.transitions.get(run_id, ())
-        return [row for row in rows if row.seq > after_seq][:limit]
+        found = [row for row in rows if row.seq > after_seq][:limit]
+        return [replace(row, payload=None) for row in found]
 
     async def get_logs(
         self, run_id: str, path: str | None, after: int, limit: int
@@ -189,16 +195,6 @@ class MemoryStore:
         """See Store."""
         rows = self._state.logs.get(run_id, ())
         return [r for r in rows if r[0] > after and path in {None, r[1].path}][:limit]
-
-    async def list_dead_letters(
-        self, cursor: str | None, limit: int
-    ) -> tuple[list[DeadLetter], str | None]:
-        """See Store. Raises CursorError for a malformed cursor."""
-        before = parse_id_cursor(cursor)
-        ids = sorted(self._state.letters, reverse=True)
-        found = [self._state.letters[i] for i in ids if before is None or i < before]
-        more = len(found) > limit > 0
-        return found[:limit], found[limit - 1].id if more else None
 
     async def due_timers(
         self,

@@ -42,6 +42,7 @@ class MemoryState:
         self.logs: dict[str, tuple[tuple[int, LogLine], ...]] = {}
         self.log_count = 0
         self.letters: dict[str, DeadLetter] = {}
+        self.retentions: dict[str, int | None] = {}
         self.epochs: dict[str, StreamEpoch] = {}
         self.ready: dict[tuple[str, str], ReadyStep] = {}
         self.pauses: dict[tuple[str, str], Pause] = {}

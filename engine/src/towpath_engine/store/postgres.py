@@ -10,7 +10,7 @@ from asyncpg import InterfaceError
 
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run, Step, Transition
-from towpath_engine.store.cursors import FIRST_ID, FIRST_INSTANT, is_id, parse_id_cursor
+from towpath_engine.store.cursors import FIRST_ID, FIRST_INSTANT, is_id
 from towpath_engine.store.definitions import DefinitionCache, Parse
 from towpath_engine.store.derive import RUN_PATH
 from towpath_engine.store.errors import StoreRejected, StoreUnavailable
@@ -27,10 +27,11 @@ from towpath_engine.store.pool import Pool, open_pool
 from towpath_engine.store.postgres_admission import PostgresAdmission
 from towpath_engine.store.postgres_census import PostgresCensus
 from towpath_engine.store.postgres_leases import PostgresLeases
-from towpath_engine.store.records import DeadLetter, DueTimer, LogLine, OpenDispatch, StreamEpoch
+from towpath_engine.store.postgres_letters import PostgresLetters
+from towpath_engine.store.postgres_past import PostgresPast
+from towpath_engine.store.records import DueTimer, LogLine, OpenDispatch, StreamEpoch
 from towpath_engine.store.rows import (
     dispatch_from_row,
-    letter_from_row,
     log_from_row,
     outbox_from_row,
     parked_from_row,
@@ -91,6 +92,9 @@ class PostgresStore:
         self._runs = RunReader(DefinitionCache(parse), limits)
         self.leases = PostgresLeases(self._connection)
         self.census = PostgresCensus(self._connection)
+        self.letters = PostgresLetters(self._connection)
+        self.past = PostgresPast(self._connection)
+        """See Store."""
         self.admission = PostgresAdmission(self._connection)
 
     @asynccontextmanager
@@ -260,16 +264,6 @@ class PostgresStore:
                 connection, "log_list", run_id=run_id, path=path, after=after, limit=limit
             )
         return [log_from_row(row) for row in rows]
-
-    async def list_dead_letters(
-        self, cursor: str | None, limit: int
-    ) -> tuple[list[DeadLetter], str | None]:
-        """See Store. Raises ValueError for a malformed cursor."""
-        before = parse_id_cursor(cursor)
-        async with self._connection() as connection:
-            rows = await fetch(connection, "dead_letter_list", before=before, limit=limit + 1)
-        letters = [letter_from_row(row) for row in rows[:limit]]
-        return letters, letters[-1].id if letters and len(rows) > limit else None
 
     # Sweeps
 

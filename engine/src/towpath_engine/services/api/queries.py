@@ -1,8 +1,6 @@
-"""run.get, output, result, list, history, logs and dead-letter.list: requests that only read."""
+"""run.get, output, result, list and logs: requests that only read."""
 
 import asyncio
-from collections.abc import Iterable
-from typing import NoReturn
 
 from msgspec import Raw
 
@@ -11,19 +9,15 @@ from towpath_engine.core.model import Run
 from towpath_engine.core.states import SETTLED_RUN, RunStatus
 from towpath_engine.services.api import views
 from towpath_engine.services.api.errors import ApiFailureError
+from towpath_engine.services.api.pages import bad_cursor, fitting_count
 from towpath_engine.services.api.router import RequestReader
 from towpath_engine.services.result_waiters import ResultWaiters
 from towpath_engine.store.errors import CursorError
 from towpath_engine.store.interface import RunFilter, Store
-from towpath_engine.store.records import DeadLetter
-from towpath_protocol import codec
 from towpath_protocol.errors import ErrorCode, ProtocolError
 from towpath_protocol.replies import (
-    DeadLetterList,
-    DeadLetterView,
     LogBatch,
     OutputPiece,
-    RunHistory,
     RunList,
     RunLogs,
     RunResult,
@@ -31,12 +25,10 @@ from towpath_protocol.replies import (
     StepView,
 )
 from towpath_protocol.requests import (
-    GetHistory,
     GetLogs,
     GetOutput,
     GetResult,
     GetRun,
-    ListDeadLetters,
     ListRuns,
 )
 from towpath_protocol.times import format_instant, parse_instant
@@ -44,11 +36,6 @@ from towpath_protocol.times import format_instant, parse_instant
 _STEPS_PAGE = 200
 _PIECE_BYTES = 192 * 1024
 """Of JSON text in one answer of run.output; escaping can double it and must stay below 1 MiB."""
-_DEAD_BODY_BYTES = 2 * 1024
-_REPLY_BYTES_MAX = 768 * 1024
-"""Values of one page, together: what does not fit goes to the next page."""
-_ROW_BYTES = 300
-"""What a row of a page has besides its values: names, ids, instants."""
 
 
 class Queries:
@@ -155,21 +142,10 @@ class Queries:
         try:
             page = await self._store.list_runs(where, body.cursor, body.limit)
         except CursorError as error:
-            _bad_cursor(error)
+            bad_cursor(error)
         return RunList(
             runs=tuple(views.run_summary(run) for run in page.runs), next_cursor=page.next_cursor
         )
-
-    async def history(self, request: ApiRequest) -> RunHistory:
-        """run.history"""
-        body = self._reader.read(request, GetHistory)
-        rows = await self._store.get_history(body.run_id, body.after_seq, body.limit)
-        if not rows and not body.after_seq:
-            await self._run(body.run_id)
-        lines = tuple(views.transition_view(row) for row in rows)
-        taken = lines[: _fitting_count(len(line.cause) + _size(line.data) for line in lines)]
-        more = len(taken) < len(rows) or len(rows) == body.limit
-        return RunHistory(transitions=taken, next_after_seq=taken[-1].seq if more else None)
 
     async def logs(self, request: ApiRequest) -> RunLogs:
         """run.logs"""
@@ -186,60 +162,16 @@ class Queries:
                 at=format_instant(row.at),
                 lines=Raw(row.lines),
             )
-            for number, row in rows[: _fitting_count(len(row.lines) for _, row in rows)]
+            for number, row in rows[: fitting_count(len(row.lines) for _, row in rows)]
         )
         more = len(taken) < len(rows) or len(rows) == body.limit
         return RunLogs(logs=taken, next_after=taken[-1].number if more and taken else None)
-
-    async def dead_letters(self, request: ApiRequest) -> DeadLetterList:
-        """dead-letter.list"""
-        body = self._reader.read(request, ListDeadLetters)
-        try:
-            rows, cursor = await self._store.list_dead_letters(body.cursor, body.limit)
-        except CursorError as error:
-            _bad_cursor(error)
-        letters = tuple(_letter_view(row) for row in rows)
-        taken = letters[: _fitting_count(len(codec.encode(letter)) for letter in letters)]
-        if len(taken) < len(letters):
-            cursor = taken[-1].id
-        return DeadLetterList(dead_letters=taken, next_cursor=cursor)
 
     async def _run(self, run_id: str) -> Run:
         run = await self._store.get_run(run_id)
         if run is None:
             raise ApiFailureError(ErrorCode.RUN_NOT_FOUND, f"there is no run {run_id}")
         return run
-
-
-def _letter_view(row: DeadLetter) -> DeadLetterView:
-    return DeadLetterView(
-        id=row.id,
-        at=format_instant(row.at),
-        reason=row.reason,
-        message=row.message,
-        subject=row.subject,
-        headers=row.headers,
-        body=row.body[:_DEAD_BODY_BYTES],
-        body_bytes=len(row.body),
-        run_id=row.run_id,
-        step=row.step,
-    )
-
-
-def _fitting_count(sizes: Iterable[int]) -> int:
-    """How many leading values of these sizes fit into one answer; the first always does."""
-    room = _REPLY_BYTES_MAX
-    count = 0
-    for size in sizes:
-        room -= size + _ROW_BYTES
-        if room < 0 and count:
-            break
-        count += 1
-    return count
-
-
-def _size(value: Raw | None) -> int:
-    return 0 if value is None else len(value)
 
 
 def _cut(value: bytes, offset: int) -> bytes:
@@ -255,12 +187,3 @@ def _cut(value: bytes, offset: int) -> bytes:
     while end < len(value) and value[end] & 0xC0 == 0x80:
         end -= 1
     return value[offset:end]
-
-
-def _bad_cursor(error: CursorError) -> NoReturn:
-    raise ProtocolError(
-        ErrorCode.MALFORMED,
-        str(error),
-        field="cursor",
-        fix="use the next_cursor of an earlier answer with the same filters",
-    ) from error

@@ -1,7 +1,7 @@
--- A page of a run's history.
+-- A page of a run's history, without payloads.
 SELECT
   seq, at, what, step, status_before, status_after, attempt, iteration, visit, token, cause,
-  data, payload
+  data, NULL::bytea AS payload
 FROM transition
 WHERE run_id = @run_id::uuid AND seq > @after_seq::bigint
 ORDER BY seq
