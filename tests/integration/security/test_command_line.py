@@ -104,7 +104,7 @@ def test_every_verb_logs_in_as_the_settings_say(tmp_path: Path) -> None:
         try:
             url = server.url.replace("nats:", f"{scheme}:")
             let_in = towpath("list", TOWPATH_NATS_URL=url, **variables)
-            assert "no engine of prefix" in let_in.stderr, (config, let_in.stderr)
+            assert "engine of prefix" in let_in.stderr, (config, let_in.stderr)
             assert let_in.returncode == NOT_THERE
         finally:
             server.kill()

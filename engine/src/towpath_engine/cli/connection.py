@@ -18,6 +18,7 @@ from towpath_worker import (
     ApiError,
     Client,
     ConnectionOptions,
+    ConnectionOptionsError,
     DefinitionRefusedError,
     InvalidValueError,
     RunFailed,
@@ -59,7 +60,7 @@ def ask(arguments: Arguments, question: Callable[[Client], Awaitable[T]]) -> T:
         raise CommandError(Exit.UNREACHABLE, mask_secrets(str(error))) from error
     except TimeoutError as error:
         raise CommandError(Exit.TIMED_OUT, str(error)) from error
-    except (InvalidValueError, ProtocolError) as error:
+    except (InvalidValueError, ProtocolError, ConnectionOptionsError) as error:
         raise CommandError(Exit.USAGE, str(error)) from error
 
 
