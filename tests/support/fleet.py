@@ -1,4 +1,4 @@
-"""Several engines as real processes, the load that they carry, and what must hold of it in the end."""
+"""Several engines as real processes, the load that they carry, and what must hold in the end."""
 
 import asyncio
 import os
