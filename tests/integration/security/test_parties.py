@@ -131,7 +131,7 @@ async def test_a_client_starts_and_signals_by_message_and_by_request_and_sees_ev
 ) -> None:
     wait = {"name": "only", "wait": {"signal": "go"}}
     await operator.deploy({"expressions": "cel/1", "workflow": "waits", "steps": [wait]})
-    events = await client.client.subscribe(f"{secured.prefix}.events.waits.*.*")
+    events = await client.client.subscribe(f"{secured.prefix}.events.>")
     me = {"Towpath-Sent-By": "shop", "Towpath-Key": "k-1"}
     await client.put("in.start.waits.k1.-", b"1", me)
     event = await events.next_msg(timeout=60)
@@ -143,6 +143,7 @@ async def test_a_client_starts_and_signals_by_message_and_by_request_and_sees_ev
         handle = await sdk.start("waits", None)
         await handle.signal("go", 3)
         assert (await client.result(handle.run_id))["output"]["payload"] == 3
+        assert [event.type async for event in handle.events()][-1] == "run-completed"
     assert secured.violations == []
 
 

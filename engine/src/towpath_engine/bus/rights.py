@@ -92,7 +92,7 @@ def client_rights(prefix: str) -> Permissions:
             *(subjects.api_subject(prefix, verb) for verb in CLIENT_VERBS),
             *(f"{prefix}.in.{kind}.*.*.*" for kind in CLIENT_KINDS),
         ),
-        subscribe=(f"{prefix}.events.*.*.*", f"{party_inbox(prefix, Party.CLIENT)}.>"),
+        subscribe=(f"{prefix}.events.>", f"{party_inbox(prefix, Party.CLIENT)}.>"),
     )
 
 
@@ -100,7 +100,7 @@ def operator_rights(prefix: str) -> Permissions:
     """The rights of a person or pipeline that deploys, repairs and pauses: the whole API."""
     return Permissions(
         publish=(subjects.api_filter(prefix), *_service_questions()),
-        subscribe=(f"{prefix}.events.*.*.*", f"{party_inbox(prefix, Party.OPERATOR)}.>"),
+        subscribe=(f"{prefix}.events.>", f"{party_inbox(prefix, Party.OPERATOR)}.>"),
     )
 
 
