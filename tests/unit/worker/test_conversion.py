@@ -115,9 +115,14 @@ async def test_what_does_not_fit_is_a_final_failure_that_names_the_place(
     assert "\n" not in failed.message
 
 
-async def test_a_default_stands_for_a_null_input() -> None:
+async def test_defaults_positions_and_values_of_any_type() -> None:
     def greet(name: str = "nobody") -> str:
         return name
+
+    def anything(order: dict[str, object]) -> object:
+        return order["a"]
+
+    assert await output(anything, b'{"a":[1,{"b":null}]}') == b'[1,{"b":null}]'
 
     def positional(order: int, /, ctx: Any = None) -> int:
         return order

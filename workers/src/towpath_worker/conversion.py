@@ -15,7 +15,7 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
-from typing import Annotated, Any, Literal, Never, NoReturn, TypeGuard, TypeVar, Union
+from typing import Annotated, Literal, Never, NoReturn, TypeGuard, TypeVar, Union
 
 import msgspec
 from msgspec import Struct
@@ -38,7 +38,7 @@ def converter(type_: object) -> Converter:
 
     Raises UnsupportedTypeError for a type that no JSON value can be converted to.
     """
-    if type_ is None or type_ is object or type_ is Any:
+    if says_nothing(type_):
         return from_json
     if any(pydantic_models.is_model(each) for each in _named_in(type_)):
         validate = pydantic_models.validator(type_)
@@ -63,9 +63,14 @@ def converter(type_: object) -> Converter:
     return from_plain
 
 
+def says_nothing(type_: object) -> bool:
+    """True for an annotation that any value fits: none, `object`, `typing.Any`."""
+    return type_ in (None, object) or repr(type_) == "typing.Any"
+
+
 def check_output(type_: object) -> None:
     """Raises UnsupportedTypeError for a type of which no value could be written as JSON."""
-    if type_ in (None, object, Any, Never, NoReturn, Again, types.NoneType):
+    if type_ in (None, object, Never, NoReturn, Again, types.NoneType):
         return
     if isinstance(type_, TypeVar):
         return
@@ -110,7 +115,7 @@ def _check_input(type_: object) -> None:
         raise UnsupportedTypeError(f"{_shown(type_)}: {error}") from error
     for node in _nodes(info, seen=set()):
         custom = node.cls if isinstance(node, msgspec.inspect.CustomType) else None
-        if custom is not None and not pydantic_models.is_model(custom):
+        if custom not in (None, object) and not pydantic_models.is_model(custom):
             raise UnsupportedTypeError(
                 f"JSON cannot be converted to {_shown(custom)}; use a Struct, a dataclass, a "
                 "TypedDict, a pydantic model or plain JSON"

@@ -10,14 +10,20 @@ import types
 import typing
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Final, Union
+from typing import Final, Union
 
 from msgspec import Struct
 
 from towpath_protocol.errors import ProtocolError
 from towpath_protocol.ids import check_task
 from towpath_worker.context import Context, ProcessContext
-from towpath_worker.conversion import Converter, UnsupportedTypeError, check_output, converter
+from towpath_worker.conversion import (
+    Converter,
+    UnsupportedTypeError,
+    check_output,
+    converter,
+    says_nothing,
+)
 from towpath_worker.values import InvalidValueError, to_json
 
 DEFAULT_BYTES_MAX: Final = 256 * 1024
@@ -173,7 +179,7 @@ def _role(parameter: inspect.Parameter, annotation: object) -> tuple[str, type |
     if isinstance(origin, type) and issubclass(origin, ProcessContext):
         (state, *_) = typing.get_args(annotation) or (None,)
         return "context", state if isinstance(state, type) else None
-    if annotation in (None, Any) and parameter.name in ("ctx", "context"):
+    if says_nothing(annotation) and parameter.name in ("ctx", "context"):
         return "context", None
     return "input", None
 
@@ -227,7 +233,7 @@ def _hints(where: str, function: Callable[..., object]) -> dict[str, object]:
     code = _code_of(function)
     # Types that are local to the place of definition are found through the closure alone; the
     # recursive aliases of JSON name themselves.
-    local: dict[str, object] = {"JsonValue": Any, "JsonLike": Any, "Rich": Any}
+    local: dict[str, object] = {"JsonValue": object, "JsonLike": object, "Rich": object}
     if inspect.isfunction(code):
         local.update(inspect.getclosurevars(code).nonlocals)
     try:
