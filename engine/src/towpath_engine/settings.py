@@ -267,6 +267,12 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
 
 # A pattern ends in \Z, since $ would let a trailing newline through; people know `$`.
 _END = r"\Z"
+_IN_WORDS = {
+    r"^(_INBOX|_R_)[A-Za-z0-9_-]*": "_INBOX or _R_, then letters, digits, '_' or '-'",
+    r"^[a-z][a-z0-9-]{0,31}": "a lower-case letter, then at most 31 of these, digits or '-'",
+    r"^[a-z_][a-z0-9_]{0,47}": "a lower-case letter or '_', then at most 47 of these or digits",
+}
+"""What the patterns of settings demand, for a person."""
 _SECRETS = frozenset({"nats_password", "nats_token"})
 _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(:[0-9]{0,5})?")
 _URLS = ("nats_url", "postgres_url")
@@ -381,7 +387,7 @@ def _expected(name: str) -> str:
         words += f" ({unit})"
     for note in notes:
         if note.pattern is not None:
-            words += f" that matches {note.pattern.removesuffix(_END)}$"
+            words += f": {_IN_WORDS[note.pattern.removesuffix(_END)]}"
         bounds = [("at least", note.ge), ("more than", note.gt), ("at most", note.le)]
         words += "".join(f", {label} {bound}" for label, bound in bounds if bound is not None)
     return words

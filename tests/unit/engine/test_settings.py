@@ -96,10 +96,10 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
         ("TOWPATH_DRAIN_SECONDS", "0", "a number (s), more than 0"),
         ("TOWPATH_DRAIN_SECONDS", "nan", "a number (s)"),
         ("TOWPATH_DRAIN_SECONDS", "inf", "a number (s)"),
-        ("TOWPATH_PREFIX", "Upper", "text that matches ^[a-z]"),
-        ("TOWPATH_PREFIX", "newline\n", "text that matches ^[a-z]"),
-        ("TOWPATH_PREFIX", "", "text that matches ^[a-z]"),
-        ("TOWPATH_POSTGRES_SCHEMA", 'x"; DROP', "text that matches ^[a-z_]"),
+        ("TOWPATH_PREFIX", "Upper", "give text: a lower-case letter, then at most 31"),
+        ("TOWPATH_PREFIX", "newline\n", "give text: a lower-case letter, then at most 31"),
+        ("TOWPATH_PREFIX", "", "give text: a lower-case letter, then at most 31"),
+        ("TOWPATH_POSTGRES_SCHEMA", 'x"; DROP', "give text: a lower-case letter or '_'"),
     ],
 )
 def test_a_bad_value_names_the_setting_and_the_fix(variable: str, value: str, fix: str) -> None:

@@ -174,8 +174,6 @@ def _add_processes(verbs: Verbs) -> None:
     )
 
 
-
-
 def _add_replay(verbs: Verbs) -> None:
     replay = add_verb(verbs, "replay", "decide an exported history again, without a server")
     replay.add_argument("file", metavar="FILE", help="of `towpath history RUN --export FILE`")

@@ -17,6 +17,7 @@ class _Cause(Struct, frozen=True):
     kind: str | None = None
     by: str | None = None
     worker_id: str | None = None
+    reason: str | None = None
 
 
 def brief_error(error: object) -> str | None:
@@ -25,11 +26,13 @@ def brief_error(error: object) -> str | None:
 
 
 def brief_cause(cause: object) -> str:
-    """What made a transition happen and who: `report step-failed by host-12-ab`."""
+    """What made a transition happen, who and why: `report step-failed by host-12-ab`,
+    `retry by ann: the card works again`."""
     told = msgspec.convert(cause, _Cause)
     by = told.by or told.worker_id
     words = (told.type, told.kind, None if by is None else f"by {by}")
-    return " ".join(word for word in words if word is not None)
+    text = " ".join(word for word in words if word is not None)
+    return text if told.reason is None else f"{text}: {told.reason}"
 
 
 def brief_facts(data: object) -> str | None:

@@ -50,7 +50,8 @@ def _walk(path: str, parser: CommandParser) -> Iterator[tuple[str, Words]]:
         options.extend(action.option_strings)
         words = () if action.choices is None else tuple(str(word) for word in action.choices)
         if not action.option_strings:
-            places.extend(words)
+            # The place of a verb has the verbs as its choices.
+            places.extend(word for word in words if word not in parser.verbs)
         elif action.nargs != 0:
             valued.extend(action.option_strings)
             choices.update({option: words for option in action.option_strings if words})

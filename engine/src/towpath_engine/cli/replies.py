@@ -53,9 +53,16 @@ def step_row(step: replies.StepView) -> Row:
 
 
 def transition_row(transition: replies.TransitionView) -> Row:
-    """A line of a history."""
+    """A line of a history. Who and why stand in the cause, and not again among the facts."""
     row = plain(transition)
-    return {**row, "cause": brief_cause(row["cause"]), "details": brief_facts(row["data"])}
+    cause = msgspec.convert(row["cause"], Row)
+    facts = msgspec.convert(row["data"] or {}, Row)
+    told = {
+        name: fact
+        for name, fact in facts.items()
+        if name not in ("by", "reason") or cause.get(name) != fact
+    }
+    return {**row, "cause": brief_cause(cause), "details": brief_facts(told or None)}
 
 
 def used_columns(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> list[str]:

@@ -146,7 +146,7 @@ def _item(line: bytes, place: str, arguments: Arguments) -> StartItem:
 
 def _parsed(line: bytes, place: str) -> object:
     try:
-        return parse_json(line, place)
+        return parse_json(line.strip(), place)
     except DocumentError as error:
         # The parser counts lines from this one.
         raise DocumentError(str(error).replace(f"{place}:1:", f"{place}:")) from error

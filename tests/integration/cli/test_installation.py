@@ -1,0 +1,110 @@
+"""Workflows, queues, workers and dead letters."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.support.command_line import fail, succeed
+from tests.support.eventually import eventually_sync
+from tests.support.processes import DevProcess, towpath
+from tests.support.wire_client import connected
+
+Environment = dict[str, str]
+
+UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+
+def test_workflows_are_listed_and_one_is_shown_with_its_definition(
+    environment: Environment,
+) -> None:
+    assert "echo" in succeed(environment, ["workflows"])
+    listed = succeed(environment, ["workflows", "--json"]).json()["workflows"]
+    assert {"approval", "echo", "work"} <= {each["workflow"] for each in listed}
+    shown = succeed(environment, ["workflows", "echo"])
+    fields, _, definition = shown.partition("\n\n")
+    assert "workflow     echo" in fields
+    assert json.loads(definition)["steps"][0]["name"] == "say"
+    status, said = fail(environment, ["workflows", "echo", "--version", "99"])
+    assert status == 4
+    assert "version_not_found" in said
+    assert fail(environment, ["workflows", "--version", "1"])[0] == 2
+
+
+def test_queues_show_what_waits_and_that_nobody_pulls(environment: Environment) -> None:
+    definition = "{workflow: lonely, steps: [{name: a, task: t, queue: lonely}]}"
+    succeed(environment, ["deploy", "-"], stdin=definition)
+    run_id = succeed(environment, ["start", "lonely"]).strip()
+
+    def waiting() -> bool:
+        queues = succeed(environment, ["queues", "--json"]).json()["queues"]
+        lonely = next(each for each in queues if each["queue"] == "lonely")
+        return lonely["ready"] + lonely["dispatched"] == 1 and lonely["workers"] == 0
+
+    eventually_sync(waiting)
+    assert "lonely" in succeed(environment, ["queues"])
+    assert succeed(environment, ["workers", "--queue", "lonely", "--json"]).json() == {
+        "workers": []
+    }
+    succeed(environment, ["cancel", run_id])
+
+
+def test_dead_letters_are_listed_shown_replayed_and_discarded(
+    environment: Environment, dev: DevProcess
+) -> None:
+    async def send_nonsense() -> None:
+        async with connected(dev.ready["nats_url"], dev.ready["prefix"]) as wire:
+            for number in range(3):
+                await wire.put(f"in.nonsense.a.b.n{number}", b"\x1b[2J garbage")
+
+    asyncio.run(send_nonsense())
+
+    def letters() -> list[dict[str, str]]:
+        return succeed(environment, ["dead-letters", "list", "--json"]).json()["dead_letters"]
+
+    eventually_sync(lambda: len(letters()) == 3)
+    first, second, _ = (letter["id"] for letter in letters())
+    cut = towpath("dead-letters", "list", "--limit", "2", environment=environment)
+    assert len(cut.stdout.splitlines()) == 3
+    assert cut.stderr == "towpath: there are more: give --all or a larger --limit\n"
+    shown = succeed(environment, ["dead-letters", "get", first])
+    assert "bad_subject" in shown
+    assert "garbage" in shown
+    replayed = towpath("dead-letters", "replay", first, second, environment=environment)
+    assert replayed.returncode == 5
+    assert replayed.stdout.count(" failed") == 2
+    assert replayed.stderr == "towpath: 2 of 2 dead letters could not be applied\n"
+    assert succeed(environment, ["dead-letters", "discard", first]) == "1 dead letter discarded.\n"
+    assert len(letters()) == 2
+    assert succeed(environment, ["dead-letters", "discard", "--all", "--json"]).json() == {
+        "discarded": 2
+    }
+    assert letters() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (["dead-letters", "get", UNKNOWN], 4, "dead_letter_not_found"),
+        (["dead-letters", "get", "short"], 5, "id: has fewer than 36 characters"),
+        (["dead-letters", "replay"], 2, "give their ids, or --all"),
+        (["dead-letters", "discard", UNKNOWN, "--all"], 2, "give their ids, or --all"),
+        (["dead-letters"], 2, "WHAT"),
+        (["pause", "queu"], 2, "did you mean 'queue'?"),
+        (["strat"], 2, "did you mean 'start'?"),
+        (["start", "bad name"], 5, "workflow: is not allowed; use a letter, then at most 63"),
+        (["list", "--from", "yesterday"], 2, "'yesterday' is no instant: give"),
+        (["start", "echo", "--at", "soon"], 2, "'soon' is no instant"),
+        (["start", "echo", "--priority", "urgent"], 2, "use critical, high, normal, low"),
+        (["start", "echo", "--key", " x"], 2, "key: ' x' is not allowed; use 1 to 256"),
+        (["history", UNKNOWN, "--payloads"], 2, "give --json, too"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_field_and_the_fix(
+    environment: Environment, arguments: list[str], status: int, sentence: str
+) -> None:
+    found, said = fail(environment, arguments)
+    assert sentence in said
+    assert found == status
+    assert said.count("\n") == 1
+    assert "[A-Za-z]" not in said
