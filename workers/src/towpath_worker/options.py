@@ -1,7 +1,8 @@
 """Settings of a worker and of a client: frozen, units in the names, checked when they are made.
 
 Precedence: an argument, else the environment (`TOWPATH_NATS_URL`, `TOWPATH_PREFIX` and the
-`TOWPATH_NATS_…` names below, which are the engine's), else what `towpath dev` uses.
+`TOWPATH_NATS_…` names below, which are the engine's), else the settings file of the engine and the
+command line (`TOWPATH_CONFIG`), else what `towpath dev` uses.
 """
 
 import os
@@ -14,6 +15,7 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from towpath_protocol.ids import check_prefix
+from towpath_worker.settings_file import read_settings_file
 
 DEFAULT_NATS_URL = "nats://127.0.0.1:4222"
 DEFAULT_PREFIX = "towpath"
@@ -166,12 +168,16 @@ def connection_options(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> ConnectionOptions:
-    """Options from the arguments, else the environment (`FROM_ENVIRONMENT`), else the defaults of
-    `towpath dev`. An empty variable counts as none.
+    """Options from the arguments, else the environment (`FROM_ENVIRONMENT`), else the settings
+    file that `TOWPATH_CONFIG` names, else the defaults of `towpath dev`. An empty variable counts
+    as none.
 
-    Raises ValueError when one of them is out of range.
+    Raises ValueError when one of them is out of range, or the file cannot be used.
     """
-    source = os.environ if environ is None else environ
+    source = dict(os.environ if environ is None else environ)
+    if file := source.get("TOWPATH_CONFIG"):
+        values = read_settings_file(file, FROM_ENVIRONMENT.values())
+        source.update({name: value for name, value in values.items() if not source.get(name)})
     fields: dict[str, str] = {
         field: value for field, name in FROM_ENVIRONMENT.items() if (value := source.get(name))
     }
