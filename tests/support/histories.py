@@ -255,7 +255,7 @@ class World(Story):
             (range(13, 14), lambda _: self.continues()),
             (range(14, 15), lambda _: self.begins()),
             (range(15, 16), self._meddle),
-            (range(16, 18), self._operate),
+            (range(16, 18), self._hold),
         )
         next(act for numbers, act in acts if which in numbers)(detail)
 
@@ -337,7 +337,7 @@ class World(Story):
         if not self.harmless and detail % 6 == 5:
             self.is_cancelled()
 
-    def _operate(self, detail: int) -> None:
+    def _hold(self, detail: int) -> None:
         """An operator pauses or resumes, queues fill or empty, what is held is tried again."""
         held = self._held()
         step = self.run.steps.get(held or "")
