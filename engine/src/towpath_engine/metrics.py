@@ -122,6 +122,9 @@ class Metrics:
             "timer_late_seconds", "How late a timer fired", _FAST
         )
         self.timers_armed = self._gauge("timer_armed", "Timers armed in memory")
+        self.dispatches_undone = self._gauge(
+            "dispatch_undone", "Dispatches of a queue in the stream, when last looked at", "queue"
+        )
         self.dispatches_lost = self._counter(
             "dispatch_lost_total", "Dispatches found lost and published again, by cause", "cause"
         )

@@ -85,6 +85,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ack_pending_count_max: Count = 10_000
     pull_credit_count_max: Count = 2_000
     queue_count_max: Count = 256
+    dispatch_window_count_max: Count = 10_000
     require_sender: bool = True
 
     # Postgres
@@ -197,6 +198,7 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "ack_pending_count_max": ("messages", "delivered, unacknowledged messages of a consumer"),
     "pull_credit_count_max": ("messages", "messages the engine holds before it stops pulling"),
     "queue_count_max": ("queues", "queues of an installation"),
+    "dispatch_window_count_max": ("dispatches", "undone dispatches of a queue in the stream"),
     "require_sender": ("", "refuse signal and start messages without Towpath-Sent-By"),
     "postgres_url": ("URL", "the database"),
     "postgres_schema": ("", "schema of this installation's tables"),

@@ -12,6 +12,7 @@ import structlog
 from towpath_engine.core.model import Run
 from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.metrics import Metrics
+from towpath_engine.services.admission import Admission, Admitting
 from towpath_engine.services.batch import Batch, BatchResult
 from towpath_engine.services.clock import Clock
 from towpath_engine.services.definitions import Definitions
@@ -20,20 +21,25 @@ from towpath_engine.services.run_cache import RunCache
 from towpath_engine.services.signalling import Signalling, nobody
 from towpath_engine.services.starting import Starting
 from towpath_engine.services.work import Work
-from towpath_engine.store.errors import StoreUnavailable
+from towpath_engine.store.errors import PausesChanged, StoreUnavailable
 from towpath_engine.store.interface import BatchWrite, LoadRequest, Store
 
 log = structlog.get_logger(__name__)
 
 
+_DECISIONS_MAX = 10
+"""How often a batch is decided again because pauses have changed, before it waits a moment."""
+
+
 class Applier:
     """Applies batches of work. `published` ids ride along: their outbox rows are deleted."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per part of a batch
         self,
         *,
         store: Store,
         clock: Clock,
+        admission: Admission,
         drafting: Drafting,
         definitions: Definitions,
         cache: RunCache,
@@ -43,6 +49,7 @@ class Applier:
     ) -> None:
         self._store = store
         self._clock = clock
+        self._admission = admission
         self._drafting = drafting
         self._definitions = definitions
         self._cache = cache
@@ -57,8 +64,22 @@ class Applier:
         (apply the others without it). Other work that can't be applied for a reason of its own
         ends with outcome BROKEN and does not stop the rest.
         """
+        for _ in range(_DECISIONS_MAX):
+            with self._admission.admitting() as admitting:
+                try:
+                    return await self._apply(works, published, admitting)
+                except PausesChanged:
+                    for work in works:
+                        work.reset()
+            await self._admission.reload()
+        message = "pauses have changed under every decision"
+        raise StoreUnavailable(message)
+
+    async def _apply(
+        self, works: Sequence[Work], published: Sequence[str], admitting: Admitting
+    ) -> BatchResult:
         async with self._store.transaction() as tx:
-            batch = self._decide_cached(Batch(tx, self._clock.now()), works)
+            batch = self._decide_cached(Batch(tx, self._clock.now(), admitting), works)
             if batch is not None and await tx.save_alone(self._to_write(batch, published)):
                 return self._committed(batch)
             tried = (
@@ -66,7 +87,8 @@ class Applier:
                 if batch is None
                 else {key: d.expected_version for key, d in batch.drafts.items()}
             )
-            batch = Batch(tx, self._clock.now())
+            admitting.forget()
+            batch = Batch(tx, self._clock.now(), admitting)
             await self._starting.claim(batch, works)
             keys = sorted({work.key for work in works if work.key is not None})
             if keys:
@@ -159,6 +181,9 @@ class Applier:
             requests=batch.requests,
             parked=batch.parked,
             unparked=batch.unparked,
+            pause_epoch=(
+                batch.admitting.pause_epoch if any(draft.admitted for draft in dirty) else None
+            ),
         )
 
     async def _save(self, batch: Batch, published: Sequence[str]) -> None:

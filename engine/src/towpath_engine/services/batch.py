@@ -10,6 +10,7 @@ from towpath_engine.core.definition import Definition
 from towpath_engine.core.effects import Verdict
 from towpath_engine.core.events import Event, ReportReceived, TimerDue
 from towpath_engine.core.model import Run
+from towpath_engine.services.admission import Admitting
 from towpath_engine.services.draft import RunDraft
 from towpath_engine.services.work import Outcome, OutcomeKind, StartSpec, Work
 from towpath_engine.store.interface import (
@@ -58,9 +59,10 @@ class BatchResult:
 class Batch:
     """Drafts by run id, what the transaction found out about keys and signals, what it adds."""
 
-    def __init__(self, tx: StoreTransaction, now: datetime) -> None:
+    def __init__(self, tx: StoreTransaction, now: datetime, admitting: Admitting) -> None:
         self.tx = tx
         self.now = now
+        self.admitting = admitting
         self.result = BatchResult()
         self.drafts: dict[str, RunDraft] = {}
         self.live_keys: dict[tuple[str, str], str] = {}
@@ -98,7 +100,7 @@ class Batch:
             if mismatch is not None:
                 return mismatch
         try:
-            decision = decide(draft.run, event, self.now)
+            decision = decide(draft.run, self.admitting.through(event), self.now)
         except Exception as error:
             # A fault of this run alone, and the same every time: it must not stop the others.
             log.exception("decision_failed", run_id=draft.run.id, event_type=type(event).__name__)
@@ -110,6 +112,7 @@ class Batch:
             )
         if decision.verdict is Verdict.APPLIED:
             draft.add(decision, self.now)
+            self.admitting.count(decision)
         elif isinstance(event, TimerDue):
             self.result.rearmed.append((draft.run, event.path))
         return Outcome(

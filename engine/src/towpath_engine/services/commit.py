@@ -13,6 +13,7 @@ from towpath_engine.services.result_waiters import ResultWaiters
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.timer_service import TimerService, due_rows
 from towpath_engine.services.wakes import Wakes
+from towpath_engine.services.windows import Windows
 from towpath_engine.services.work import Work, ignore_outcome
 from towpath_engine.store.interface import OutboxRow
 from towpath_protocol import codec, subjects
@@ -22,11 +23,12 @@ from towpath_protocol.dispatch import StepCancel
 class AfterCommit:
     """Called by the pipeline with every committed batch; never blocks, never raises."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per service that is told
         self,
         shell: Shell,
         *,
         leases: Leases,
+        windows: Windows,
         wakes: Wakes,
         relay: OutboxRelay,
         timers: TimerService,
@@ -36,6 +38,7 @@ class AfterCommit:
     ) -> None:
         self._shell = shell
         self._leases = leases
+        self._windows = windows
         self._wakes = wakes
         self._relay = relay
         self._timers = timers
@@ -47,6 +50,7 @@ class AfterCommit:
         """Carry out what the committed drafts ask for."""
         rows: list[OutboxRow] = []
         for draft in result.drafts:
+            self._windows.committed(draft)
             rows.extend(draft.outbox)
         if rows:
             self._relay.publish(rows)

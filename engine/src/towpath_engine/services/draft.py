@@ -69,6 +69,15 @@ class RunDraft:
         """True when there is anything to write."""
         return self.expected_version is None or self.run is not self._original
 
+    @property
+    def admitted(self) -> bool:
+        """True when what it writes depends on what is paused: a dispatch, or one held back."""
+        return (
+            bool(self.dispatches)
+            or self.run.held_by is not None
+            or any(step.held_by is not None for step in self.changed.values())
+        )
+
     def add(self, decision: Decision, at: datetime) -> None:
         """Take over the run and the effects of one decision, made at `at`."""
         self.run = decision.run

@@ -10,6 +10,7 @@ from towpath_engine.bus.errors import BusUnavailable
 from towpath_engine.bus.interface import Bus
 from towpath_engine.health import ReadinessCheck
 from towpath_engine.metrics import Metrics
+from towpath_engine.services.admission import Admission, partition_of_holder
 from towpath_engine.services.advisories import Advisories
 from towpath_engine.services.api.commands import Commands
 from towpath_engine.services.api.dead_letters import DeadLetterDesk
@@ -44,6 +45,7 @@ from towpath_engine.services.starting import Starting
 from towpath_engine.services.ticker import Ticker
 from towpath_engine.services.timer_service import TimerService
 from towpath_engine.services.wakes import Wakes
+from towpath_engine.services.windows import Windows
 from towpath_engine.services.work import Work
 from towpath_engine.services.worker_heartbeats import WorkerHeartbeats
 from towpath_engine.settings import Settings
@@ -60,6 +62,8 @@ log = structlog.get_logger(__name__)
 
 _PAGE = 1_000
 """Rows of one page of a sweep."""
+_ADMITTED_PAGE = 500
+"""Steps held by the same that are tried again at once."""
 _AUDIT_PAGE = 100
 """Dispatches that one audit looks for in the stream: a request each."""
 _REACHABLE_SECONDS = 30.0
@@ -104,6 +108,7 @@ class Engine:
             lease_seconds=settings.lease_seconds,
             release_seconds=settings.lease_release_seconds,
         )
+        self._build_admission()
         self._build_pipeline()
         self._build_edges()
         self._tickers = self._build_tickers()
@@ -114,6 +119,21 @@ class Engine:
         self._pipeline.submit(work)
 
     # Building
+
+    def _build_admission(self) -> None:
+        self._windows = Windows(
+            self._shell,
+            dispatches_max=self._settings.dispatch_window_count_max,
+            engines=lambda: self._leases.engines,
+            tops_up=lambda queue: self._leases.owns(partition_of_holder(queue)),
+        )
+        self._admission = Admission(
+            self._shell, windows=self._windows, owns=self._leases.owns, page=_ADMITTED_PAGE
+        )
+
+    def _on_stored(self, token: str, subject: str, seq: int) -> None:
+        self._watch.stored(token, subject, seq)
+        self._windows.stored(token, subject, seq)
 
     def _build_pipeline(self) -> None:
         settings = self._settings
@@ -134,7 +154,7 @@ class Engine:
             self._shell,
             leads=self._leads,
             sweep_max=_PAGE,
-            on_stored=self._watch.stored,
+            on_stored=self._on_stored,
         )
         self._timers = TimerService(
             self._shell,
@@ -156,6 +176,7 @@ class Engine:
             on_commit=AfterCommit(
                 self._shell,
                 leases=self._leases,
+                windows=self._windows,
                 wakes=Wakes(
                     self._shell, leases=self._leases, cache=self._cache, timers=self._timers
                 ),
@@ -180,6 +201,7 @@ class Engine:
         return Applier(
             store=self._store,
             clock=self._clock,
+            admission=self._admission,
             drafting=Drafting(
                 prefix=settings.prefix,
                 identity=self._shell.identity,
@@ -282,6 +304,7 @@ class Engine:
             "timers": (self._timers.fire, self._timers.pause_seconds),
             "timers_held": (self._timers.release, self._timers.release_pause_seconds),
             "timer_sweep": (self._timers.sweep, settings.timer_sweep_seconds),
+            "admission": (self._admission.run_once, self._admission.pause_seconds),
             "watch": (self._watch.observe, settings.dispatch_watch_seconds),
             "epoch": (self._watch.check_epoch, settings.stream_check_seconds),
             "audit": (self._watch.audit, settings.dispatch_audit_seconds),
@@ -307,6 +330,7 @@ class Engine:
         self._timers.on_armed = tickers["timers"].wake
         self._timers.on_held = tickers["timers_held"].wake
         self._watch.on_more = tickers["epoch"].wake
+        self._admission.on_more = tickers["admission"].wake
         self._bus.on_reset(self.metrics.bus_reconnects.inc)
         self._bus.on_reset(tickers["epoch"].wake)
         self._bus.on_reset(tickers["outbox"].wake)
@@ -320,7 +344,7 @@ class Engine:
     def _on_acquired(self, partitions: Partitions) -> None:
         """Catch up at once with what the owner before has left."""
         self._cache.doubt()
-        names = ["timer_sweep", "timers", "timers_held"]
+        names = ["timer_sweep", "timers", "timers_held", "admission"]
         if LEADER_PARTITION in partitions:
             names += ["outbox", "epoch", "parked", "gauges"]
         for name in names:
@@ -337,6 +361,7 @@ class Engine:
         await self._bus.start()
         await self._queues.refresh()
         await self._leases.renew()
+        await self._admission.catch_up(await self._store.list_queues())
         for ticker in self._tickers.values():
             ticker.start()
         self._bus.on_message(self._inbound.receive)

@@ -57,6 +57,8 @@ class Leases:
         self._lease_seconds = lease_seconds
         self._release_seconds = release_seconds
         self._deadline = 0.0
+        self.engines = 1
+        """How many engines live, as the last tick was told."""
         self._owned = NONE
         self._fresh: set[int] = set()
         """Owned, but its consumer has to begin anew before it is pulled."""
@@ -121,6 +123,7 @@ class Leases:
             self._released.difference_update(said.released)
             self._abandoned.difference_update(said.abandoned)
             self._take_over(answer)
+        self.engines = max(1, answer.engines)
         self._shell.metrics.engines_live.set(answer.engines)
         if said.released or said.abandoned:
             self.nudge()

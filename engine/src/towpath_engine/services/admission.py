@@ -1,0 +1,209 @@
+"""Who may dispatch now: the pauses and full windows for every decision, and the second try for
+what they have held back.
+
+The pauses are cached; the transaction that writes a dispatch is refused when they have changed, and
+decides again (`store.admission`). What is held waits in Postgres, by priority, then time. It is
+tried again when its pause was lifted or its queue has room, by the one engine that owns the holder:
+its name falls into one of the partitions, as a run's id does.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from msgspec.structs import replace
+
+from towpath_engine.core.effects import Decision
+from towpath_engine.core.events import Event, StepAdmitted
+from towpath_engine.core.gate import Gate, Scope, holder
+from towpath_engine.core.model import Cause
+from towpath_engine.services.shell import Shell
+from towpath_engine.services.windows import Windows, count_by_queue
+from towpath_engine.services.work import Outcome, Work
+from towpath_engine.store.admission import Backlog, HeldStep, Pauses
+from towpath_protocol import subjects
+
+_HOLDERS_MAX: Final = 4_096
+"""Queues, tasks, workflows and versions that may hold something back at the same time."""
+_TRIED_MAX: Final = 2_000
+"""Steps that are in the pipeline to be tried again, of all holders together."""
+_ONE_IN_TIME: Final = 10
+"""One of so many is taken for its age alone, so that low priority never starves."""
+_BUSY_SECONDS: Final = 0.1
+_IDLE_SECONDS: Final = 1.0
+
+
+def partition_of_holder(held_by: str) -> int:
+    """The partition whose owner tries again what this holds back; that of a queue is that of its
+    window, too."""
+    return subjects.partition_of(_queue_of(held_by) or held_by)
+
+
+class Admitting:
+    """What one batch may dispatch. Its dispatches count against their windows as soon as they are
+    decided, and until the batch is over."""
+
+    def __init__(self, windows: Windows, pauses: Pauses, paused: frozenset[str]) -> None:
+        self.pause_epoch = pauses.epoch
+        self._windows = windows
+        self._paused = paused
+        self._taken: dict[str, int] = {}
+
+    def through(self, event: Event) -> Event:
+        """The event with the gate as it is now. What was held before does not wait for itself."""
+        windows = self._windows
+        full = windows.exhausted if isinstance(event, StepAdmitted) else windows.full
+        if not full and not self._paused:
+            return event
+        return replace(event, gate=Gate(paused=self._paused, full=full))
+
+    def count(self, decision: Decision) -> None:
+        """The decision was taken over into the batch."""
+        for queue, count in count_by_queue(decision.effects).items():
+            self._taken[queue] = self._taken.get(queue, 0) + count
+            for _ in range(count):
+                self._windows.take(queue)
+
+    def forget(self) -> None:
+        """Nothing of what was counted will be written by this batch, or all of it has been."""
+        taken, self._taken = self._taken, {}
+        self._windows.give_back(taken)
+
+
+class Admission:
+    """`admitting` for each batch, `run_once` to try again what was held back.
+
+    `owns` says whether this engine owns a partition. `on_more` is called when there is more to be
+    tried at once: the ticker must wake.
+    """
+
+    def __init__(
+        self, shell: Shell, *, windows: Windows, owns: Callable[[int], bool], page: int
+    ) -> None:
+        self._shell = shell
+        self._table = shell.store.admission
+        self._windows = windows
+        self._owns = owns
+        self._page = page
+        self._pauses = Pauses(epoch=-1)
+        self._paused: frozenset[str] = frozenset()
+        self._backlogs: Sequence[Backlog] = ()
+        self._tried: dict[str, int] = {}
+        self._turns = 0
+        self.on_more: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def admitting(self) -> Generator[Admitting]:
+        """For the decisions of one batch, until it is committed or has failed."""
+        admitting = Admitting(self._windows, self._pauses, self._paused)
+        try:
+            yield admitting
+        finally:
+            admitting.forget()
+
+    async def reload(self) -> None:
+        """Read the pauses. Raises StoreUnavailable."""
+        self._pauses = await self._table.pauses()
+        self._paused = frozenset(holder(one.scope, one.name) for one in self._pauses.pauses)
+
+    async def catch_up(self, queues: Sequence[str]) -> None:
+        """What an engine must know before it decides anything: the pauses, and how full every
+        queue is. Raises StoreUnavailable or BusUnavailable."""
+        await self.reload()
+        await self._look_at_backlogs()
+        await self._windows.refresh(queues)
+
+    def pause_seconds(self) -> float:
+        """How long the ticker pauses: not long while something could be admitted."""
+        busy = any(self._may_go(backlog) for backlog in self._backlogs)
+        return _BUSY_SECONDS if busy else _IDLE_SECONDS
+
+    async def run_once(self) -> int:
+        """Look at pauses, windows and what waits; try again what may go. Returns how many are
+        tried. Raises StoreUnavailable or BusUnavailable."""
+        await self.reload()
+        await self._look_at_backlogs()
+        await self._windows.refresh()
+        tried = 0
+        # Each time another one comes first: together they may want more than may be tried.
+        self._turns += 1
+        ready = [backlog for backlog in self._backlogs if self._may_go(backlog)]
+        start = self._turns % len(ready) if ready else 0
+        for backlog in [*ready[start:], *ready[:start]]:
+            tried += await self._try_again(backlog.held_by)
+        return tried
+
+    async def _look_at_backlogs(self) -> None:
+        self._backlogs = await self._table.backlogs(_HOLDERS_MAX)
+        levels: dict[str, int] = {}
+        for backlog in self._backlogs:
+            queue = _queue_of(backlog.held_by)
+            # What a paused queue holds does not stand in line: nothing goes to it anyhow.
+            if queue is not None and holder(Scope.QUEUE, queue) not in self._paused:
+                levels[queue] = min(backlog.level, levels.get(queue, backlog.level))
+        self._windows.set_backlogs(levels)
+
+    def _may_go(self, backlog: Backlog) -> bool:
+        """Whether this engine tries again what the holder holds, and it is of any use."""
+        held_by = backlog.held_by
+        queue = _queue_of(held_by)
+        return (
+            self._owns(partition_of_holder(held_by))
+            and held_by not in self._paused
+            and (queue is None or holder(Scope.QUEUE, queue) not in self._paused)
+        )
+
+    async def _try_again(self, held_by: str) -> int:
+        """Hand a page to the pipeline, one at a time, so that no step is in it twice."""
+        budget = min(self._page, _TRIED_MAX - sum(self._tried.values()))
+        queue = _queue_of(held_by)
+        if queue is not None:
+            budget = min(budget, self._windows.room(queue))
+        if budget <= 0 or held_by in self._tried:
+            return 0
+        by_time = (self._turns + budget) // _ONE_IN_TIME - self._turns // _ONE_IN_TIME
+        self._turns += budget
+        rows = await self._table.held(held_by, by_level=budget, by_time=by_time)
+        chosen = choose(rows, budget=budget, by_time=by_time)
+        if chosen:
+            self._tried[held_by] = len(chosen)
+        for row in chosen:
+            self._submit(held_by, row, is_last_page=len(chosen) < budget)
+        return len(chosen)
+
+    def _submit(self, held_by: str, row: HeldStep, *, is_last_page: bool) -> None:
+        def settle(outcome: Outcome) -> None:
+            del outcome
+            self._tried[held_by] -= 1
+            if not self._tried[held_by]:
+                del self._tried[held_by]
+                if not is_last_page:
+                    self.on_more()
+
+        event = StepAdmitted(
+            seed=self._shell.identity.new_seed(), cause=Cause(type="admitted"), path=row.path
+        )
+        self._shell.submit(Work(settle=settle, run_id=row.run_id, event=event))
+
+
+def choose(rows: Sequence[HeldStep], *, budget: int, by_time: int) -> list[HeldStep]:
+    """At most `budget` of the rows, the most urgent first; `by_time` of them are the oldest of
+    all, whatever their level."""
+    oldest = sorted(rows, key=_by_time)[: min(by_time, budget)]
+    places = {(row.run_id, row.path) for row in oldest}
+    others = [row for row in sorted(rows, key=_by_level) if (row.run_id, row.path) not in places]
+    return sorted([*oldest, *others[: budget - len(oldest)]], key=_by_level)
+
+
+def _by_time(row: HeldStep) -> tuple[object, ...]:
+    return row.ready_at, row.run_id, row.path or ""
+
+
+def _by_level(row: HeldStep) -> tuple[object, ...]:
+    return row.level, *_by_time(row)
+
+
+def _queue_of(held_by: str) -> str | None:
+    """The queue that a holder is, or is the window of; None: it is something else."""
+    scope, _, name = held_by.partition(":")
+    return name if scope in {Scope.WINDOW.value, Scope.QUEUE.value} else None
