@@ -294,7 +294,7 @@ class Engine:
     def _build_tickers(self) -> dict[str, Ticker]:
         settings = self._settings
         gauges = Gauges(self._shell, leases=self._leases)
-        retention = Retention(self._shell, retention_rules(settings))
+        retention = Retention(self._shell, retention_rules(settings), leads=self._leads)
         duties = {
             "leases": (self._leases.renew, settings.lease_tick_seconds),
             "lease_moves": (self._leases.move, 1.0),

@@ -1,5 +1,6 @@
 """Deletes settled runs whose time is over: one bounded batch a tick, the longest overdue first."""
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -24,12 +25,14 @@ class RetentionRules(Struct, frozen=True, kw_only=True):
 
 
 class Retention:
-    """`run_once` deletes one batch. Any number of engines may run it at once: a run that one has
-    in hand is left alone by the others."""
+    """`run_once` deletes one batch, on the engine that `leads`: so the pace is that of the
+    settings, whatever the number of engines. Two that believe to lead do no harm: a run that one
+    has in hand is left alone by the other."""
 
-    def __init__(self, shell: Shell, rules: RetentionRules) -> None:
+    def __init__(self, shell: Shell, rules: RetentionRules, *, leads: Callable[[], bool]) -> None:
         self._shell = shell
         self._rules = rules
+        self._leads = leads
         self._more = False
 
     def pause_seconds(self) -> float:
@@ -39,6 +42,8 @@ class Retention:
     async def run_once(self) -> int:
         """Returns how many runs were deleted. Raises StoreUnavailable."""
         self._more = False
+        if not self._leads():
+            return 0
         default_ms = round(self._rules.kept_seconds * _MS)
         batch = await self._shell.store.past.purge_overdue(default_ms, self._rules.size)
         # Whatever was found: another workflow may have overdue runs, too.
