@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from towpath_protocol import subjects
 
 __all__ = ["jetstream_url"]
 
-NOT_THERE = 3
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 
 
@@ -92,22 +92,33 @@ def test_a_server_does_not_start_without_the_passwords(tmp_path: Path, form: str
         JetStreamServer(tmp_path / "nats", config=config).start()
 
 
+def told(folder: Path, config: str, scheme: str, variables: dict[str, str]) -> str:
+    """What `towpath list` says to a server of this configuration, where nobody serves."""
+    greets = "handshake_first" not in config
+    server = JetStreamServer(folder, jetstream=False, config=config, greets=greets).start()
+    try:
+        url = server.url.replace("nats:", f"{scheme}:")
+        done = towpath("list", TOWPATH_NATS_URL=url, **variables)
+    finally:
+        server.kill()
+    return f"{done.returncode} {done.stderr}"
+
+
 def test_every_verb_logs_in_as_the_settings_say(tmp_path: Path) -> None:
-    """Nobody serves here: what gets in is told that no engine answers, what does not, no server."""
-    for number, (config, scheme, variables) in enumerate(logins(tmp_path)):
-        server = JetStreamServer(
-            tmp_path / f"nats-{number}",
-            jetstream=False,
-            config=config,
-            greets="handshake_first" not in config,
-        ).start()
-        try:
-            url = server.url.replace("nats:", f"{scheme}:")
-            let_in = towpath("list", TOWPATH_NATS_URL=url, **variables)
-            assert "engine of prefix" in let_in.stderr, (config, let_in.stderr)
-            assert let_in.returncode == NOT_THERE
-        finally:
-            server.kill()
+    """What gets in is told that no engine answers, what does not that there is no server."""
+    ways = [
+        *logins(tmp_path),
+        ('authorization { user: me, password: "another" }', "nats", {"TOWPATH_NATS_TOKEN": "x"}),
+    ]
+    # Each waits for its answer, so they wait together.
+    with ThreadPoolExecutor(len(ways)) as pool:
+        said = [
+            pool.submit(told, tmp_path / f"nats-{number}", *way) for number, way in enumerate(ways)
+        ]
+    *let_in, refused = [one.result() for one in said]
+    for one in let_in:
+        assert re.match(r"3 towpath: no .*engine of prefix", one), one
+    assert "engine of prefix" not in refused
 
 
 def test_files_that_can_not_be_used_are_named(tmp_path: Path, jetstream_url: str) -> None:
