@@ -29,8 +29,8 @@ _HEAD = """\
 A run and each of its steps have a status. Every change of one is looked up in these tables, in one
 place of the code, and is written to the run's history in the commit that made it; the name of the
 change is the `what` of the history. A change that is not in the row of a status can't happen.
-A settled run never changes. A settled step changes only when the run comes to it again: that is a
-new visit, with a budget of its own.
+A settled run changes only when an operator has it go on (`run.retry`, `run.redrive`). A settled
+step changes only then, or when the run comes to it again: a new visit, with a budget of its own.
 
 """
 

@@ -97,8 +97,6 @@ class Replay:
             assert await tx.save(BatchWrite(runs=[saved])) == {saved.run.id}
         self._steps.update({step.path: step for step in saved.steps})
         loaded = await self._load(saved.run)
-        if saved.run.status in SETTLED_RUN:
-            loaded = replace(loaded, kept=())  # nobody waits any more; the rows stay as a record
         assert loaded == self._expected(saved.run)
         self._current = loaded if reload else saved.run
         await self._check_timers(saved.run)

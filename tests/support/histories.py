@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 
+import msgspec
 from msgspec.structs import replace
 
 from tests.support.builders import BEGIN, a_cause, raw
@@ -31,15 +32,24 @@ from towpath_engine.core.events import (
     DispatchVanished,
     Event,
     PauseRequested,
+    RedriveRequested,
     ReportReceived,
     ResumeRequested,
+    RetryRequested,
     RunBegun,
     StepAdmitted,
 )
 from towpath_engine.core.explain import reasons_of
 from towpath_engine.core.gate import OPEN, Gate, gate_of_history, holder_of_step
-from towpath_engine.core.model import Run, Step
-from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, StepStatus, WaitReason
+from towpath_engine.core.model import Run, Step, Transition
+from towpath_engine.core.states import (
+    OPEN_STEP,
+    SETTLED_RUN,
+    SETTLED_STEP,
+    StepStatus,
+    WaitReason,
+)
+from towpath_engine.core.transitions import StepChange
 from towpath_protocol.failures import Failure
 from towpath_protocol.reports import (
     Again,
@@ -118,12 +128,17 @@ class World(Story):
         self.kept: set[int] = set()
         self.chain: dict[str | None, str] = {}
         self.facts: set[tuple[str | None, str | None, str]] = set()
+        self.done: set[tuple[str, int, int]] = set()
 
     # Events
 
     def happens(self, event: Event) -> Decision:
-        if self._events % 3 == 0:
+        if self._events % 3 == 0 and not isinstance(event, _REVIVALS):
+            kept = decide(self.run, event, self.now)
             self.run = self.reloaded()
+            again = decide(self.run, event, self.now)
+            assert again.transitions == kept.transitions, "a cached run and a loaded one are one"
+            assert again.changed == kept.changed
         before = self.run
         event = replace(event, gate=self.gate)
         decision = super().happens(event)
@@ -156,7 +171,7 @@ class World(Story):
             assert not unsettled, "steps never reached are skipped"
         elif not isinstance(event, RunBegun) or decision.verdict is Verdict.APPLIED:
             assert reasons_of(run), "a run that has not settled has a reason"
-        if before.status in SETTLED_RUN:
+        if before.status in SETTLED_RUN and not isinstance(event, _REVIVALS):
             assert decision.run is before, "settled is settled"
         live = [step.token for step in run.steps.values() if step.token is not None]
         assert len(live) == len(set(live))
@@ -166,7 +181,9 @@ class World(Story):
                 self.tokens_ever.add(effect.token)
         for step in decision.changed:
             _check_step(step)
-        bound = run.limits.transitions_per_decision_max + len(run.definition.steps)
+        # A run that settles ends each step; one that goes on takes each back, and may settle then.
+        times = 2 if isinstance(event, _REVIVALS) else 1
+        bound = run.limits.transitions_per_decision_max + times * len(run.definition.steps)
         assert len(decision.transitions) <= bound + ONE_ENTRY_MAX, "a decision is bounded"
         self._check_history(decision)
         self._check_gate(before, event, decision)
@@ -194,11 +211,22 @@ class World(Story):
             fact = (transition.step, transition.token, transition.what)
             assert transition.token is None or fact not in self.facts, "nothing happens twice"
             self.facts.add(fact)
+            self._check_key(transition)
         for step in decision.changed:
             assert step.status.value == self.chain.get(step.path), "the row is what was written"
 
+    def _check_key(self, transition: Transition) -> None:
+        """No attempt gets the idempotency key of an iteration that is done."""
+        if transition.step is None:
+            return
+        key = (transition.step, transition.visit or 0, transition.iteration or 0)
+        if transition.what == StepChange.DISPATCHED:
+            assert key not in self.done, "an idempotency key comes twice"
+        if transition.what in (StepChange.COMPLETED, StepChange.REPEATED):
+            self.done.add(key)
+
     def _check_signals(self, decision: Decision) -> None:
-        """Each signal is consumed once, and what was not is kept until the run settles."""
+        """Each signal is consumed once, and what was not is kept, after the end for a retry."""
         for effect in decision.effects:
             if isinstance(effect, KeepSignal):
                 self.kept.add(effect.signal.number)
@@ -207,8 +235,7 @@ class World(Story):
                     effect.number if isinstance(effect, ConsumeSignal) else self.run.signal_count
                 )
                 self.kept.remove(number)
-        if self.run.status not in SETTLED_RUN:
-            assert {signal.number for signal in self.run.kept} == self.kept
+        assert {signal.number for signal in self.run.kept} == self.kept
 
     # What the workers do
 
@@ -334,8 +361,27 @@ class World(Story):
             self.is_signalled(name, "same", at=BEGIN)
 
     def _meddle(self, detail: int) -> None:
-        if not self.harmless and detail % 6 == 5:
-            self.is_cancelled()
+        if self.harmless:
+            return
+        match detail % 12:
+            case 5 | 11:
+                self.is_cancelled()
+            case 0 | 1:
+                self._operate(detail // 12, retry=True)
+            case 2 | 3 | 4:
+                self._operate(detail // 12, retry=False)
+            case _:
+                pass
+
+    def _operate(self, detail: int, *, retry: bool) -> None:
+        """An operator has the run go on, or is told why it does not; some edit the input."""
+        paths = [*self.run.definition.steps, "nowhere"]
+        step = paths[detail % len(paths)]
+        edited = {"n": 1, "edited": detail % 100} if detail % 3 == 0 else msgspec.UNSET
+        if retry:
+            self.is_retried(step if detail % 4 == 0 else None, edited=edited)
+        else:
+            self.is_redriven(step, edited=edited)
 
     def _hold(self, detail: int) -> None:
         """An operator pauses or resumes, queues fill or empty, what is held is tried again."""
@@ -424,6 +470,7 @@ class World(Story):
         return (self.run.status, self.run.output, self.run.metadata, error, steps)
 
 
+_REVIVALS = (RetryRequested, RedriveRequested)
 _PLAIN_WAITS = {
     WaitReason.DELAY,
     WaitReason.SLEEP,
@@ -449,7 +496,7 @@ def _check_step(step: Step) -> None:
         assert step.wake_at is not None
     if step.status not in OPEN_STEP:
         assert step.due_at is None
-        assert step.settled_at is not None
+    assert (step.settled_at is not None) == (step.status in SETTLED_STEP)
 
 
 def _reports_of(step: Step, choice: int, salt: str, *, harmless: bool) -> list[Report]:

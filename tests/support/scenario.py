@@ -12,8 +12,18 @@ applied leaves the very same run and nothing else.
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
-from tests.support.builders import BEGIN, Json, a_cause, a_definition, a_run, a_signal, raw
+from tests.support.builders import (
+    BEGIN,
+    Json,
+    a_cause,
+    a_definition,
+    a_run,
+    a_signal,
+    json_of,
+    raw,
+)
 from towpath_engine.core.decide import decide
 from towpath_engine.core.effects import Announce, Decision, DispatchStep, Effect, Verdict
 from towpath_engine.core.events import (
@@ -23,7 +33,9 @@ from towpath_engine.core.events import (
     DispatchDelivered,
     DispatchVanished,
     Event,
+    RedriveRequested,
     ReportReceived,
+    RetryRequested,
     RunBegun,
     SignalReceived,
     TimerDue,
@@ -225,6 +237,24 @@ class Story:
         return self.happens(
             CancelRequested(seed=self.seed(), cause=a_cause("cancel"), by=by, reason=reason)
         )
+
+    def is_retried(self, step: str | None = None, *, edited: object = msgspec.UNSET) -> Decision:
+        """An operator has the run go on where it ended."""
+        self.loads_all()
+        given = None if edited is msgspec.UNSET else json_of(edited)
+        cause = a_cause("retry", reason="mended")
+        return self.happens(RetryRequested(seed=self.seed(), cause=cause, step=step, input=given))
+
+    def is_redriven(self, step: str, *, edited: object = msgspec.UNSET) -> Decision:
+        """An operator has the run go on from a step."""
+        self.loads_all()
+        given = None if edited is msgspec.UNSET else json_of(edited)
+        cause = a_cause("redrive", reason="mended")
+        return self.happens(RedriveRequested(seed=self.seed(), cause=cause, step=step, input=given))
+
+    def loads_all(self) -> None:
+        """The run as it is loaded for an operator: with all its steps."""
+        self.run = replace(self.run, steps=dict(self.steps))
 
     def continues(self) -> Decision:
         """The rest of a split decision."""

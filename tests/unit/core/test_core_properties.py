@@ -72,8 +72,9 @@ def explore(document: dict[str, object], numbers: list[int], tally: Tally) -> No
         world.act(number)
     world.calm()
     for number in numbers:
-        # Settled is settled: the world checks that nothing changes any more.
+        # Settled is settled: the world checks that nothing changes, but by an operator's will.
         world.act(number)
+    world.calm()
     tally.histories += 1
     tally.ends[world.run.status.value] += 1
 

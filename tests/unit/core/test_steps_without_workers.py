@@ -244,7 +244,7 @@ def test_a_split_decision_keeps_signals_and_can_be_cancelled() -> None:
     assert len(story.run.kept) == 1
     story.is_cancelled()
     assert story.status() == "cancelled"
-    assert story.run.cursor is None
+    assert story.continues().verdict is Verdict.IGNORED
 
 
 def test_a_run_that_loops_for_ever_fails_with_run_too_big() -> None:

@@ -44,11 +44,16 @@ def test_every_change_of_a_step_is_in_the_row_of_its_status_or_illegal(status: S
                 step_after(status, change)
 
 
-def test_a_settled_run_has_no_way_out() -> None:
-    assert not [pair for pair in RUN_PAIRS if pair[0] in SETTLED_RUN]
+def test_only_an_operator_leads_out_of_a_settled_run() -> None:
+    ways = {(status, change) for status in SETTLED_RUN for change in RUN_TRANSITIONS[status]}
+    assert ways == {
+        (status, change)
+        for status in (RunStatus.FAILED, RunStatus.TIMED_OUT)
+        for change in (RunChange.RETRIED, RunChange.REDRIVEN)
+    }
 
 
-def test_a_settled_step_leads_only_to_a_new_visit_or_to_being_undone() -> None:
+def test_a_settled_step_leads_only_to_being_visited_anew_or_undone() -> None:
     after = {pair[1] for pair in STEP_PAIRS if pair[0] in SETTLED_STEP}
     assert after == {StepStatus.PENDING, StepStatus.COMPENSATING}
 

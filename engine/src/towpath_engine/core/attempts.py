@@ -18,10 +18,13 @@ from towpath_engine.core.transitions import StepChange
 
 
 def begin_iteration(changes: Changes, step: Step) -> None:
-    """Render the input, once for all attempts of the iteration, and dispatch the first."""
+    """Render the input, once for all attempts of the iteration, and dispatch the first.
+
+    A step that has its input keeps it: one that is retried, or that an operator gave another.
+    """
     spec = task_spec(changes.run, step.path)
-    rendered = None
-    if spec.input is not None:
+    rendered = step.input
+    if rendered is None and spec.input is not None:
         try:
             rendered = spec.input.render(Scope(changes, step))
         except ExpressionFailed as failed:
@@ -156,7 +159,9 @@ def wake_attempt(changes: Changes, step: Step) -> None:
         case WaitReason.RELEASED:
             dispatch(changes, step, step.attempt)
         case WaitReason.REPEAT:
-            following = replace(step, iteration=step.iteration + 1, attempt=0, progress=None)
+            following = replace(
+                step, iteration=step.iteration + 1, attempt=0, input=None, progress=None
+            )
             begin_iteration(changes, following)
         case _:
             raise AssertionError(f"step {step.path} waits for {step.waiting_for}")

@@ -34,6 +34,9 @@ from towpath_protocol.events import EventName
 Facts = Mapping[str, object]
 """Small facts of a transition for a reader; JSON-able, never payloads."""
 
+NOT_REACHED: Final = "not reached"
+"""Reason of steps that are skipped because the run settled."""
+
 _ANNOUNCED: Final = frozenset(name.value for name in EventName)
 # These can happen more than once to one token. The history names it among the facts, so that
 # (step, token, what) stays unique.
@@ -117,6 +120,24 @@ class Changes:
             self._reached.extend(bytes(place + 1 - len(self._reached)))
         self._reached[place] |= 1 << bit
 
+    def unreach(self, index: int) -> None:
+        """Forget that it was: a redrive takes the step back."""
+        place, bit = divmod(index, 8)
+        if place < len(self._reached):
+            self._reached[place] &= ~(1 << bit)
+
+    def unreached(self, step_def: StepDef) -> Step:
+        """A step that the run has not come to, or not since a redrive took it back. Its next visit
+        has a number that none before had, whether or not its row is loaded."""
+        row = self.step(step_def.path)
+        return Step(
+            path=step_def.path,
+            kind=step_def.kind,
+            visit=self.run.visit_base + 1,
+            revival_count=self.run.revival_count,
+            last_output=None if row is None else row.last_output,
+        )
+
     # Changing it
 
     def put(self, step: Step) -> None:
@@ -176,9 +197,12 @@ class Changes:
         but nobody is told of each."""
         told = len(self.effects)
         for path, step_def in paths:
-            if not self.reached(step_def.index) and self.step(path) is None:
-                step = Step(path=path, kind=step_def.kind, settled_at=self.now)
-                self.move(step, StepChange.SKIPPED, {"reason": "not reached"})
+            step = self.step(path)
+            if not self.reached(step_def.index) and (
+                step is None or step.status is StepStatus.PENDING
+            ):
+                ended = replace(self.unreached(step_def), settled_at=self.now)
+                self.move(ended, StepChange.SKIPPED, {"reason": NOT_REACHED})
         del self.effects[told:]
 
     def remember(self, **values: object) -> None:

@@ -15,7 +15,7 @@ from towpath_engine.core.admission import apply_admission
 from towpath_engine.core.attempts import fail_attempt, start_clock
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.dispatching import attempt_end, redispatch
-from towpath_engine.core.effects import Decision, KeepSignal, Verdict
+from towpath_engine.core.effects import Decision, KeepSignal, Verdict, refused
 from towpath_engine.core.entering import advance, take_signal
 from towpath_engine.core.events import (
     AttemptLost,
@@ -25,8 +25,10 @@ from towpath_engine.core.events import (
     DispatchVanished,
     Event,
     PauseRequested,
+    RedriveRequested,
     ReportReceived,
     ResumeRequested,
+    RetryRequested,
     RunBegun,
     SignalReceived,
     StepAdmitted,
@@ -34,6 +36,7 @@ from towpath_engine.core.events import (
 )
 from towpath_engine.core.instants import earliest
 from towpath_engine.core.model import Failure, Run, Step
+from towpath_engine.core.operators import revive
 from towpath_engine.core.reports import apply_report
 from towpath_engine.core.settling import fail_run, settle_run
 from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus, WaitReason
@@ -54,7 +57,9 @@ def decide(run: Run, event: Event, now: datetime) -> Decision:
     IllegalTransition or StepNotLoaded for a bug, never for anything that a message may say.
     """
     if run.status in SETTLED_RUN:
-        return _after_the_end(run, event)
+        ended = _after_the_end(run, event)
+        if ended is not None:
+            return ended
     changes = Changes(run, seed=event.seed, cause=event.cause, now=now, gate=event.gate)
     outcome = _apply(changes, event)
     if isinstance(outcome, Decision):
@@ -72,8 +77,8 @@ def step_of_token(run: Run, token: str) -> Step | None:
     return next((step for step in opened.values() if step.token == token), None)
 
 
-def _after_the_end(run: Run, event: Event) -> Decision:
-    """Settled is settled: nothing changes it and nothing grows."""
+def _after_the_end(run: Run, event: Event) -> Decision | None:
+    """Settled is settled: nothing changes it and nothing grows, but for an operator's will."""
     match event:
         case ReportReceived() | DispatchDelivered() | AttemptLost() | DispatchVanished():
             return Decision(run=run, verdict=Verdict.STALE)
@@ -82,13 +87,11 @@ def _after_the_end(run: Run, event: Event) -> Decision:
         case CancelRequested() if run.status is RunStatus.CANCELLED:
             return Decision(run=run, verdict=Verdict.IGNORED)
         case CancelRequested() | SignalReceived() | PauseRequested() | ResumeRequested():
-            return _refused(run, ErrorCode.RUN_SETTLED, f"run {run.id} is {run.status.value}")
+            return refused(run, ErrorCode.RUN_SETTLED, f"run {run.id} is {run.status.value}")
+        case RetryRequested() | RedriveRequested():
+            return None
         case _:
             assert_never(event)
-
-
-def _refused(run: Run, code: ErrorCode, message: str) -> Decision:
-    return Decision(run=run, verdict=Verdict.REFUSED, refusal=code.value, message=message)
 
 
 def _apply(changes: Changes, event: Event) -> Verdict | Decision:  # noqa: PLR0911 - one per event
@@ -105,6 +108,8 @@ def _apply(changes: Changes, event: Event) -> Verdict | Decision:  # noqa: PLR09
             return _cancel(changes, event)
         case PauseRequested() | ResumeRequested() | StepAdmitted():
             return apply_admission(changes, event)
+        case RetryRequested() | RedriveRequested():
+            return revive(changes, event)
         case DecisionContinued():
             return continue_run(changes)
         case DispatchDelivered() | AttemptLost() | DispatchVanished():
@@ -137,7 +142,7 @@ def _receive_signal(changes: Changes, event: SignalReceived) -> Verdict | Decisi
     run = changes.run
     size, size_max = len(event.signal.payload), run.limits.payload_bytes_max
     if size > size_max:
-        return _refused(
+        return refused(
             run, ErrorCode.TOO_LARGE, f"the payload has {size} bytes, the limit is {size_max}"
         )
     waiting = next(
@@ -150,7 +155,7 @@ def _receive_signal(changes: Changes, event: SignalReceived) -> Verdict | Decisi
     )
     if waiting is None and len(run.kept) >= run.limits.signals_kept_max:
         message = f"run {run.id} keeps {len(run.kept)} signals that no step has taken"
-        return _refused(run, ErrorCode.SIGNALS_FULL, message)
+        return refused(run, ErrorCode.SIGNALS_FULL, message)
     signal = replace(event.signal, number=run.signal_count + 1)
     kept = run.kept if waiting is not None else (*run.kept, signal)
     changes.run = replace(run, signal_count=signal.number, kept=kept)

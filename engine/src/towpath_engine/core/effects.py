@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
+from towpath_protocol.errors import ErrorCode
 
 
 class DispatchStep(Struct, frozen=True, kw_only=True):
@@ -119,3 +120,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     changed: tuple[Step, ...] = ()
     refusal: str | None = None
     message: str | None = None
+
+
+def refused(run: Run, code: ErrorCode, message: str) -> Decision:
+    """The decision that changes nothing and says why."""
+    return Decision(run=run, verdict=Verdict.REFUSED, refusal=code.value, message=message)

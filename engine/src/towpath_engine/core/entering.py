@@ -64,13 +64,16 @@ def advance(changes: Changes, onward: Onward) -> None:
             changes.run = replace(changes.run, cursor=onward)
             changes.emit(ContinueLater())
             return
-        onward = _enter(changes, onward)
+        onward = enter_step(changes, onward)
 
 
-def _enter(changes: Changes, path: str) -> Onward:
+def enter_step(changes: Changes, path: str, *, given: bytes | None = None) -> Onward:
+    """A visit of the step begins, with the input that an operator has `given` it, if any."""
     step_def = changes.definition_of(path)
     step = _visited(changes, step_def)
-    if step_def.limit is not None and step.visit > step_def.limit:
+    if given is not None:
+        step = replace(step, input=given)
+    if step_def.limit is not None and step.visit - changes.run.visit_base > step_def.limit:
         failure = Failure(
             type=failures.VISIT_LIMIT,
             message=f"the run came here more than {step_def.limit} times",
@@ -78,6 +81,20 @@ def _enter(changes: Changes, path: str) -> Onward:
         )
         fail_step_and_run(changes, step, failure)
         return Stop.HERE
+    return _pass_conditions(changes, step)
+
+
+def resume_step(changes: Changes, step: Step) -> Onward:
+    """Go on with a visit that an operator revived: with its work, if the run had come as far, else
+    with its conditions. A `limit` was asked when the visit began."""
+    if step.ready_at is None:
+        return _pass_conditions(changes, step)
+    return _begin(changes, step)
+
+
+def _pass_conditions(changes: Changes, step: Step) -> Onward:
+    """`when`, then `delay`, then the step begins."""
+    step_def = changes.definition_of(step.path)
     if step_def.when is not None:
         try:
             wanted = step_def.when.evaluate(Scope(changes, step))
@@ -98,19 +115,34 @@ def _visited(changes: Changes, step_def: StepDef) -> Step:
     """The step as it is when a visit begins: everything of the visit before is gone, except its
     output, which expressions still see."""
     earlier = changes.step(step_def.path)
-    if earlier is None and changes.reached(step_def.index):
-        raise StepNotLoaded(f"run {changes.run.id} was loaded without step {step_def.path}")
-    changes.reach(step_def.index)
     spec = step_def.spec
     queue, task = (spec.queue, spec.task) if isinstance(spec, TaskSpec) else (None, None)
-    fresh = Step(path=step_def.path, kind=step_def.kind, queue=queue, task=task)
+    came_from = changes.run.last_step
+    if not changes.reached(step_def.index):
+        changes.reach(step_def.index)
+        first = changes.unreached(step_def)
+        return replace(first, queue=queue, task=task, came_from=came_from)
     if earlier is None:
-        return fresh
-    output = earlier.output if earlier.status is StepStatus.COMPLETED else earlier.last_output
-    again = replace(fresh, status=earlier.status, visit=earlier.visit + 1, last_output=output)
+        raise StepNotLoaded(f"run {changes.run.id} was loaded without step {step_def.path}")
+    again = Step(
+        path=step_def.path,
+        kind=step_def.kind,
+        status=earlier.status,
+        visit=earlier.visit + 1,
+        revival_count=earlier.revival_count,
+        came_from=came_from,
+        queue=queue,
+        task=task,
+        last_output=last_output_of(earlier),
+    )
     revisited = changes.move(again, StepChange.REVISITED)
     remember_replaced(changes, earlier)
     return revisited
+
+
+def last_output_of(step: Step) -> bytes | None:
+    """What expressions see of the step once it is visited again."""
+    return step.output if step.status is StepStatus.COMPLETED else step.last_output
 
 
 def _begin(changes: Changes, step: Step) -> Onward:

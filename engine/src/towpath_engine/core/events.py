@@ -95,6 +95,26 @@ class StepAdmitted(Happening, frozen=True, kw_only=True):
     path: str | None
 
 
+class RetryRequested(Happening, frozen=True, kw_only=True):
+    """An operator wants the settled run to go on where it ended; who and why are in the cause.
+
+    `input` (JSON text) replaces that of the step that failed; `step` says of which.
+    """
+
+    step: str | None = None
+    input: bytes | None = None
+
+
+class RedriveRequested(Happening, frozen=True, kw_only=True):
+    """An operator wants the settled run to go on from `step`, with all after it done again.
+
+    `input` (JSON text) takes the place of what the step's template would make.
+    """
+
+    step: str
+    input: bytes | None = None
+
+
 class DecisionContinued(Happening, frozen=True, kw_only=True):
     """The rest of a decision that was split at its limit of transitions."""
 
@@ -111,5 +131,7 @@ Event = (
     | PauseRequested
     | ResumeRequested
     | StepAdmitted
+    | RetryRequested
+    | RedriveRequested
     | DecisionContinued
 )

@@ -37,7 +37,7 @@ class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What made a transition happen. Stored with it as JSON, shown in the history.
 
     `type` is one of start, report, timer, signal, cancel, delivered, lost, pause, resume, admitted,
-    engine.
+    retry, redrive, engine.
     """
 
     type: str
@@ -82,6 +82,8 @@ class Step(Struct, frozen=True, kw_only=True):
     release_count: int = 0
     revival_count: int = 0
     """How often an operator had the settled step go on within this run."""
+    came_from: str | None = None
+    """Path of the step from which the run came to this visit; None: it is where the run began."""
     token: str | None = None
     dispatch_no: int = 0
     queue: str | None = None
@@ -164,6 +166,9 @@ class Run(Struct, frozen=True, kw_only=True):
     (core.gate)."""
     revival_count: int = 0
     """How often an operator had the settled run go on (retry, redrive)."""
+    visit_base: int = 0
+    """The highest visit that a redrive has taken back. Visits of steps that it reset count on from
+    here, so that no idempotency key comes twice, while the rows of these need not be loaded."""
     created_at: datetime
     start_at: datetime | None = None
     """When a delayed run begins; None once it has begun."""
@@ -173,7 +178,8 @@ class Run(Struct, frozen=True, kw_only=True):
     last_at: datetime | None = None
     """Instant of the last transition: `now` never goes back behind it."""
     cursor: str | None = None
-    """Path of the step to enter next when a decision was split; else None."""
+    """Path of the step to enter next when a decision was split; else None. It stays when the run
+    settles instead: a retry goes on there."""
     last_step: str | None = None
     """Path of the step that settled last: the origin of the edge, `prev` in expressions."""
     signal_count: int = 0
@@ -184,7 +190,7 @@ class Run(Struct, frozen=True, kw_only=True):
     never reached must be known when it settles."""
     steps: Mapping[str, Step] = field(default_factory=dict[str, Step])
     kept: tuple[KeptSignal, ...] = ()
-    """Unconsumed signals in order of arrival."""
+    """Unconsumed signals in order of arrival. A settled run keeps them for a retry."""
 
     @property
     def due_at(self) -> datetime | None:

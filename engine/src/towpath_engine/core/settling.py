@@ -122,7 +122,5 @@ def settle_run(
         paused_at=None,
         paused_by=None,
         pause_reason=None,
-        cursor=None,
-        kept=(),
     )
     changes.move_run(change, facts)

@@ -28,6 +28,8 @@ class RunChange(StrEnum):
     FAILED = "run-failed"
     CANCELLED = "run-cancelled"
     TIMED_OUT = "run-timed-out"
+    RETRIED = "run-retried"
+    REDRIVEN = "run-redriven"
     COMPENSATING = "run-compensating"
     COMPENSATED = "run-compensated"
     COMPENSATION_FAILED = "run-compensation-failed"
@@ -50,6 +52,8 @@ class StepChange(StrEnum):
     COMPLETED = "step-completed"
     FAILED = "step-failed"
     CANCELLED = "step-cancelled"
+    REVIVED = "step-revived"
+    RESET = "step-reset"
     COMPENSATING = "step-compensating"
     COMPENSATED = "step-compensated"
     COMPENSATION_FAILED = "step-compensation-failed"
@@ -77,6 +81,8 @@ RUN_CAUSES: Final[Mapping[RunChange, str]] = {
     RunChange.FAILED: "A step failed and nothing caught it, or the run grew too big.",
     RunChange.CANCELLED: "Somebody asked for it.",
     RunChange.TIMED_OUT: "The run's deadline passed.",
+    RunChange.RETRIED: "An operator had it go on where it ended; deadline and budgets are fresh.",
+    RunChange.REDRIVEN: "An operator had it go on from a step that it had come to before.",
     RunChange.COMPENSATING: "Completed steps are being undone.",
     RunChange.COMPENSATED: "All that had to be undone is undone.",
     RunChange.COMPENSATION_FAILED: "An undo failed for good.",
@@ -98,6 +104,8 @@ STEP_CAUSES: Final[Mapping[StepChange, str]] = {
     StepChange.COMPLETED: "It has an output.",
     StepChange.FAILED: "It is out of attempts, or could not be entered.",
     StepChange.CANCELLED: "The run settled while it was open.",
+    StepChange.REVIVED: "A retry goes on with it: the same visit, with a fresh budget.",
+    StepChange.RESET: "A retry or redrive took it back: as if the run had not come to it yet.",
     StepChange.COMPENSATING: "It is being undone.",
     StepChange.COMPENSATED: "It was undone.",
     StepChange.COMPENSATION_FAILED: "Its undo failed for good.",
@@ -110,6 +118,11 @@ _RUN_ENDS: Final = {
     RunChange.CANCELLED: RunStatus.CANCELLED,
     RunChange.TIMED_OUT: RunStatus.TIMED_OUT,
     RunChange.COMPENSATING: RunStatus.COMPENSATING,
+}
+
+_REVIVALS: Final = {
+    RunChange.RETRIED: RunStatus.RUNNING,
+    RunChange.REDRIVEN: RunStatus.RUNNING,
 }
 
 RUN_TRANSITIONS: Final[Mapping[RunStatus, Mapping[RunChange, RunStatus]]] = {
@@ -146,14 +159,16 @@ RUN_TRANSITIONS: Final[Mapping[RunStatus, Mapping[RunChange, RunStatus]]] = {
         RunChange.TIMED_OUT: RunStatus.TIMED_OUT,
     },
     RunStatus.COMPLETED: {},
-    RunStatus.FAILED: {},
+    RunStatus.FAILED: _REVIVALS,
     RunStatus.CANCELLED: {},
-    RunStatus.TIMED_OUT: {},
+    RunStatus.TIMED_OUT: _REVIVALS,
     RunStatus.COMPENSATED: {},
     RunStatus.COMPENSATION_FAILED: {},
 }
 
 _REVISIT: Final = {StepChange.REVISITED: StepStatus.PENDING}
+_RESET: Final = {StepChange.RESET: StepStatus.PENDING}
+_REVIVAL: Final = {StepChange.REVIVED: StepStatus.PENDING, **_RESET}
 _ATTEMPT_ENDS: Final = {
     StepChange.RETRYING: StepStatus.WAITING,
     StepChange.REPEATED: StepStatus.WAITING,
@@ -200,10 +215,11 @@ STEP_TRANSITIONS: Final[Mapping[StepStatus, Mapping[StepChange, StepStatus]]] = 
     StepStatus.COMPLETED: {
         StepChange.COMPENSATING: StepStatus.COMPENSATING,
         **_REVISIT,
+        **_RESET,
     },
-    StepStatus.FAILED: _REVISIT,
-    StepStatus.SKIPPED: _REVISIT,
-    StepStatus.CANCELLED: {},
+    StepStatus.FAILED: {**_REVISIT, **_REVIVAL},
+    StepStatus.SKIPPED: {**_REVISIT, **_RESET},
+    StepStatus.CANCELLED: _REVIVAL,
     StepStatus.COMPENSATING: {
         StepChange.COMPENSATED: StepStatus.COMPENSATED,
         StepChange.COMPENSATION_FAILED: StepStatus.COMPENSATION_FAILED,
@@ -219,18 +235,20 @@ RUN_PAIRS: Final = frozenset(
 STEP_PAIRS: Final = frozenset(
     (before, after) for before, row in STEP_TRANSITIONS.items() for after in row.values()
 )
-"""The same for a step. A settled step may only be left for a new visit (or to be undone)."""
+"""The same for a step. A settled step may only be left to be visited anew (or undone)."""
 
 assert RUN_TRANSITIONS.keys() == set(RunStatus), "every status of a run has a row"
 assert STEP_TRANSITIONS.keys() == set(StepStatus), "every status of a step has a row"
 assert RUN_CAUSES.keys() == set(RunChange), "every change of a run is explained"
 assert STEP_CAUSES.keys() == set(StepChange), "every change of a step is explained"
-assert all(not RUN_TRANSITIONS[status] for status in SETTLED_RUN), "settled is settled"
+assert all(change in _REVIVALS for status in SETTLED_RUN for change in RUN_TRANSITIONS[status]), (
+    "settled is settled, but for an operator's will"
+)
 assert all(
     after is StepStatus.PENDING or after is StepStatus.COMPENSATING
     for status in SETTLED_STEP
     for after in STEP_TRANSITIONS[status].values()
-), "a settled step changes only by a new visit or by being undone"
+), "a settled step changes only to be visited anew or undone"
 
 
 def run_after(status: RunStatus, change: RunChange) -> RunStatus:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from towpath_engine.core.gate import HELD_BY_RUN
 from towpath_engine.core.model import Run, Step
-from towpath_engine.core.states import SETTLED_RUN, SETTLED_STEP, WaitReason
+from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, SETTLED_STEP, WaitReason
 from towpath_engine.store.errors import StoreRejected
 from towpath_engine.store.interface import SavedRun
 from towpath_engine.store.leases import partition_of_run
@@ -119,7 +119,7 @@ def _settled(step: Step) -> bool:
 
 
 def _open_step(run: Run, step: Step) -> OpenStep | None:
-    if _settled(step):
+    if step.status not in OPEN_STEP:
         return None
     return OpenStep(
         run_id=run.id,

@@ -34,6 +34,7 @@ def check_run(run: Run) -> None:
     )
     _require("run_held_by_while_pending", run.held_by is None or run.status is RunStatus.PENDING)
     _require("run_revival_count_not_negative", run.revival_count >= 0)
+    _require("run_visit_base_not_negative", run.visit_base >= 0)
     _require("run_priority_known", 0 <= run.priority <= 3)
     _require("run_counters_not_negative", min(run.version, run.seq, run.signal_count) >= 0)
 

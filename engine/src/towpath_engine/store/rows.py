@@ -28,8 +28,9 @@ _NOT_COLUMNS: Final = frozenset({"definition", "limits", "steps", "kept"})
 RUN_FIELDS: Final = tuple(f for f in Run.__struct_fields__ if f not in _NOT_COLUMNS)
 RUN_FIELDS_CHANGING: Final = (
     "status", "version", "seq", "metadata", "output", "error", "cancelled_by", "cancel_reason",
-    "paused_at", "paused_by", "pause_reason", "held_by", "revival_count", "start_at", "started_at",
-    "settled_at", "deadline_at", "last_at", "cursor", "last_step", "signal_count", "reached",
+    "paused_at", "paused_by", "pause_reason", "held_by", "revival_count", "visit_base", "start_at",
+    "started_at", "settled_at", "deadline_at", "last_at", "cursor", "last_step", "signal_count",
+    "reached",
 )  # fmt: skip
 TRANSITION_FIELDS: Final = (
     "seq", "at", "what", "step", "attempt", "iteration", "visit", "token", "payload",

@@ -26,6 +26,7 @@ WITH changed_run AS (
     pause_reason = changed.pause_reason,
     held_by = changed.held_by,
     revival_count = changed.revival_count,
+    visit_base = changed.visit_base,
     start_at = changed.start_at,
     started_at = changed.started_at,
     settled_at = changed.settled_at,
@@ -41,15 +42,16 @@ WITH changed_run AS (
       @run_seq::bigint[], @run_metadata::bytea[], @run_output::bytea[], @run_error::bytea[],
       @run_cancelled_by::text[], @run_cancel_reason::text[],
       @run_paused_at::timestamptz[], @run_paused_by::text[], @run_pause_reason::text[],
-      @run_held_by::text[], @run_revival_count::integer[], @run_start_at::timestamptz[],
+      @run_held_by::text[], @run_revival_count::integer[], @run_visit_base::integer[],
+      @run_start_at::timestamptz[],
       @run_started_at::timestamptz[], @run_settled_at::timestamptz[],
       @run_deadline_at::timestamptz[], @run_last_at::timestamptz[], @run_cursor::text[],
       @run_last_step::text[], @run_signal_count::integer[], @run_reached::bytea[],
       @run_keep_metadata::boolean[]
   ) AS t (
     id, expected, status, version, seq, metadata, output, error, cancelled_by, cancel_reason,
-    paused_at, paused_by, pause_reason, held_by, revival_count, start_at, started_at, settled_at,
-    deadline_at, last_at, cursor, last_step, signal_count, reached, keep_metadata)
+    paused_at, paused_by, pause_reason, held_by, revival_count, visit_base, start_at, started_at,
+    settled_at, deadline_at, last_at, cursor, last_step, signal_count, reached, keep_metadata)
     ORDER BY id
   ) AS changed
   WHERE run.id = changed.id AND run.version = changed.expected
@@ -58,6 +60,7 @@ WITH changed_run AS (
   UPDATE step SET
     status = changed.status,
     visit = changed.visit,
+    came_from = changed.came_from,
     attempt = changed.attempt,
     iteration = changed.iteration,
     release_count = changed.release_count,
@@ -90,7 +93,7 @@ WITH changed_run AS (
   FROM unnest(
     @step_run_id::uuid[], @step_path::text[], @step_status::text[], @step_visit::integer[],
     @step_attempt::integer[], @step_iteration::integer[], @step_release_count::integer[],
-    @step_revival_count::integer[],
+    @step_revival_count::integer[], @step_came_from::text[],
     @step_token::text[], @step_dispatch_no::integer[], @step_queue::text[], @step_task::text[],
     @step_input::bytea[], @step_output::bytea[], @step_last_output::bytea[], @step_error::bytea[],
     @step_last_error::bytea[], @step_progress::bytea[], @step_worker_id::text[],
@@ -103,8 +106,8 @@ WITH changed_run AS (
     @step_keep_input::boolean[], @step_keep_output::boolean[], @step_keep_last_output::boolean[],
     @step_keep_progress::boolean[]
   ) AS changed (
-    run_id, path, status, visit, attempt, iteration, release_count, revival_count, token,
-    dispatch_no, queue,
+    run_id, path, status, visit, attempt, iteration, release_count, revival_count, came_from,
+    token, dispatch_no, queue,
     task, input, output, last_output, error, last_error, progress, worker_id, waiting_for, held_by,
     signal,
     wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
@@ -114,21 +117,22 @@ WITH changed_run AS (
   RETURNING 1
 ), new_step AS (
   INSERT INTO step (
-    run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, token,
-    dispatch_no,
+    run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, came_from,
+    token, dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
     held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at)
   SELECT
-    run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, token,
-    dispatch_no,
+    run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, came_from,
+    token, dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
     held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at
   FROM unnest(
     @new_run_id::uuid[], @new_path::text[], @new_kind::text[], @new_status::text[],
     @new_visit::integer[], @new_attempt::integer[], @new_iteration::integer[],
-    @new_release_count::integer[], @new_revival_count::integer[], @new_token::text[],
+    @new_release_count::integer[], @new_revival_count::integer[], @new_came_from::text[],
+    @new_token::text[],
     @new_dispatch_no::integer[],
     @new_queue::text[], @new_task::text[], @new_input::bytea[], @new_output::bytea[],
     @new_last_output::bytea[], @new_error::bytea[], @new_last_error::bytea[],
@@ -139,8 +143,8 @@ WITH changed_run AS (
     @new_dispatch_deadline_at::timestamptz[], @new_attempt_deadline_at::timestamptz[],
     @new_heartbeat_deadline_at::timestamptz[], @new_step_deadline_at::timestamptz[]
   ) AS fresh (
-    run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, token,
-    dispatch_no,
+    run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, came_from,
+    token, dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
     held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at)
@@ -149,6 +153,7 @@ WITH changed_run AS (
     kind = excluded.kind,
     status = excluded.status,
     visit = excluded.visit,
+    came_from = excluded.came_from,
     attempt = excluded.attempt,
     iteration = excluded.iteration,
     release_count = excluded.release_count,

@@ -1,7 +1,7 @@
 -- One step.
 SELECT
-  run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, token,
-  dispatch_no,
+  run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, came_from,
+  token, dispatch_no,
   queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
   held_by,
   signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,

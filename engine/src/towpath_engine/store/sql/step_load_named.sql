@@ -1,8 +1,8 @@
 -- The steps of these (run, path) pairs that have a row.
 SELECT
     step.run_id, step.path, step.kind, step.status, step.visit, step.attempt, step.iteration,
-    step.release_count, step.revival_count, step.token, step.dispatch_no, step.queue,
-    step.task, step.input,
+    step.release_count, step.revival_count, step.came_from, step.token, step.dispatch_no,
+    step.queue, step.task, step.input,
     step.output, step.last_output, step.error, step.last_error, step.progress, step.worker_id,
     step.waiting_for, step.held_by, step.signal, step.wake_at, step.ready_at, step.dispatched_at,
     step.started_at, step.settled_at, step.dispatch_deadline_at, step.attempt_deadline_at,
