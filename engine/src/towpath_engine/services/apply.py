@@ -17,6 +17,7 @@ from towpath_engine.services.batch import Batch, BatchResult
 from towpath_engine.services.clock import Clock
 from towpath_engine.services.definitions import Definitions
 from towpath_engine.services.draft import Drafting, RunDraft
+from towpath_engine.services.reviving import apply_revival, claim_revived
 from towpath_engine.services.run_cache import RunCache
 from towpath_engine.services.signalling import Signalling, nobody
 from towpath_engine.services.starting import Starting
@@ -90,6 +91,7 @@ class Applier:
             admitting.forget()
             batch = Batch(tx, self._clock.now(), admitting)
             await self._starting.claim(batch, works)
+            await claim_revived(batch, works)
             keys = sorted({work.key for work in works if work.key is not None})
             if keys:
                 batch.live_keys.update(await tx.find_keys(keys))
@@ -103,7 +105,10 @@ class Applier:
 
     def _committed(self, batch: Batch) -> BatchResult:
         for draft in batch.result.drafts:
-            self._cache.put(draft.run)
+            if draft.run.id in batch.reviving:
+                self._cache.drop(draft.run.id)  # it was loaded with all its steps
+            else:
+                self._cache.put(draft.run)
         return batch.result
 
     def _decide_cached(self, batch: Batch, works: Sequence[Work]) -> Batch | None:
@@ -115,6 +120,8 @@ class Applier:
         for work in works:
             if work.event is None or work.run_id is None or work.signal is not None:
                 return None
+            if work.revival is not None:
+                return None  # any step of the run may be needed
             if work.run_id not in batch.drafts:
                 cached = self._cache.newest(work.run_id)
                 if cached is None:
@@ -137,11 +144,12 @@ class Applier:
         wanted -= batch.starts.keys()
         if not wanted:
             return
+        revived = {work.run_id for work in works if work.revival is not None}
         requests: list[LoadRequest] = []
         for run_id, row in (await batch.tx.lock_runs(sorted(wanted))).items():
             if tried.get(run_id, row.version) != row.version:
                 self._lost.inc()
-            cached = self._cache.get(run_id, row.version)
+            cached = None if run_id in revived else self._cache.get(run_id, row.version)
             if cached is not None:
                 batch.drafts[run_id] = RunDraft(cached, row.version)
                 continue
@@ -149,7 +157,7 @@ class Applier:
             if definition is None:  # versions are immutable and stay as long as runs use them
                 log.error("definition_missing", run_id=run_id, workflow=row.workflow)
                 continue
-            paths = definition.referenced
+            paths = frozenset(definition.steps) if run_id in revived else definition.referenced
             if row.last_step is not None:
                 paths |= {row.last_step}
             requests.append(LoadRequest(run_id=run_id, definition=definition, paths=paths))
@@ -162,6 +170,9 @@ class Applier:
             self._starting.apply(batch, work, work.start)
             return
         draft = batch.draft_of(work)
+        if work.revival is not None:
+            apply_revival(batch, work, draft, work.revival)
+            return
         if work.signal is not None:
             outcome = self._signalling.apply(batch, work, draft, work.signal)
         elif draft is None or work.event is None:
@@ -192,9 +203,10 @@ class Applier:
             written = await batch.tx.save(write)
             drafts = batch.result.drafts
             lost = {draft.run.id for draft in drafts} - written
-            if lost & batch.replacing:
-                # The locks rule it out. Should they fail, no run is cancelled for nothing.
-                message = "a run could not take over the key of the one that it replaces"
+            if lost & (batch.replacing | batch.reviving):
+                # The locks rule it out. Should they fail, no run is cancelled for nothing, and no
+                # key is held by a run that stays settled.
+                message = "a run could not be written with the key that was claimed for it"
                 raise StoreUnavailable(message)
             if lost:
                 self._lost.inc(len(lost))

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from towpath_engine.core.decide import decide, step_of_token
 from towpath_engine.core.definition import Definition
-from towpath_engine.core.effects import Verdict
+from towpath_engine.core.effects import Decision, Verdict
 from towpath_engine.core.events import Event, ReportReceived, TimerDue
 from towpath_engine.core.model import Run
 from towpath_engine.services.admission import Admitting
@@ -73,6 +73,10 @@ class Batch:
         """(workflow, request id) of starts of this batch, and the run that is their answer."""
         self.replacing: set[str] = set()
         """New runs for which the holder of their key was cancelled: both are written, or none."""
+        self.revived_keys: dict[str, str] = {}
+        """Who holds the key of a run that is to go on, by the id of that run."""
+        self.reviving: set[str] = set()
+        """Settled runs that go on, and have claimed their keys for it."""
         self.known: set[SignalId] = set()
         self.known_keyed: set[KeyedSignalId] = set()
         self.keyed_signals: list[tuple[KeyedSignalId, str]] = []
@@ -99,8 +103,20 @@ class Batch:
             mismatch = _mismatch(draft, event)
             if mismatch is not None:
                 return mismatch
+        decision = self.try_decide(draft, event)
+        if isinstance(decision, Outcome):
+            return decision
+        if decision.verdict is Verdict.APPLIED:
+            draft.add(decision, self.now)
+            self.admitting.count(decision)
+        elif isinstance(event, TimerDue):
+            self.result.rearmed.append((draft.run, event.path))
+        return self.told(draft, decision)
+
+    def try_decide(self, draft: RunDraft, event: Event) -> Decision | Outcome:
+        """What the core decides, not taken over yet; an outcome when it fails. Never raises."""
         try:
-            decision = decide(draft.run, self.admitting.through(event), self.now)
+            return decide(draft.run, self.admitting.through(event), self.now)
         except Exception as error:
             # A fault of this run alone, and the same every time: it must not stop the others.
             log.exception("decision_failed", run_id=draft.run.id, event_type=type(event).__name__)
@@ -110,11 +126,10 @@ class Batch:
                 code=ErrorCode.POISON,
                 message=f"{type(error).__name__}: {error}",
             )
-        if decision.verdict is Verdict.APPLIED:
-            draft.add(decision, self.now)
-            self.admitting.count(decision)
-        elif isinstance(event, TimerDue):
-            self.result.rearmed.append((draft.run, event.path))
+
+    @staticmethod
+    def told(draft: RunDraft, decision: Decision) -> Outcome:
+        """The outcome that a decision means for whoever wanted it."""
         return Outcome(
             kind=OutcomeKind(decision.verdict.value),
             run_id=draft.run.id,

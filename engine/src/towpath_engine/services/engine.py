@@ -14,6 +14,7 @@ from towpath_engine.services.admission import Admission, partition_of_holder
 from towpath_engine.services.advisories import Advisories
 from towpath_engine.services.api.commands import Commands
 from towpath_engine.services.api.dead_letters import DeadLetterDesk
+from towpath_engine.services.api.operations import Operations
 from towpath_engine.services.api.queries import Queries
 from towpath_engine.services.api.records import Records
 from towpath_engine.services.api.restarts import Restarts
@@ -256,6 +257,7 @@ class Engine:
     def _handlers(self, reader: RequestReader) -> Mapping[str, Handler]:
         commands = Commands(self._shell, reader=reader)
         restarts = Restarts(self._shell, reader=reader)
+        operations = Operations(self._shell, reader=reader)
         queries = Queries(store=self._store, waiters=self._waiters, reader=reader)
         workflows = Workflows(
             store=self._store, definitions=self._definitions, queues=self._queues, reader=reader
@@ -277,6 +279,8 @@ class Engine:
             "run.signal-with-start": commands.signal_with_start,
             "run.cancel": commands.cancel,
             "run.restart": restarts.restart,
+            "run.retry": operations.retry,
+            "run.redrive": operations.redrive,
             "run.get": queries.get,
             "run.output": queries.output,
             "run.result": queries.result,

@@ -48,6 +48,14 @@ class SignalSpec(Struct, frozen=True, kw_only=True):
     """True: nobody waits for an answer, so an unknown run parks it instead of failing it."""
 
 
+class Revival(Struct, frozen=True, kw_only=True):
+    """What a retry or redrive needs beside its event: the (workflow, key) that the run has to take
+    again, and whether it is only to be said what would be done."""
+
+    key: tuple[str, str] | None = None
+    dry_run: bool = False
+
+
 class OutcomeKind(StrEnum):
     """How a piece of work ended, as its sender must be told."""
 
@@ -91,6 +99,7 @@ class Work:
         "key",
         "lane",
         "parked_id",
+        "revival",
         "run_id",
         "same_request",
         "settle",
@@ -99,7 +108,7 @@ class Work:
         "target",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per fact of the work
         self,
         *,
         settle: Callable[[Outcome], None],
@@ -110,6 +119,7 @@ class Work:
         event: Event | None = None,
         cause: Cause | None = None,
         parked_id: str | None = None,
+        revival: Revival | None = None,
     ) -> None:
         self.lane = _lane(run_id, key, start)
         self.settle = settle
@@ -120,6 +130,7 @@ class Work:
         self.event = event
         self.cause = cause
         self.parked_id = parked_id
+        self.revival = revival
         self.target = run_id
         self.same_request = False
         self.claim_count = 0

@@ -1,0 +1,113 @@
+"""Retry and redrive inside a batch: the key first, then the run, then the core decides."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from towpath_engine.core.effects import Verdict
+from towpath_engine.core.operators import done_again
+from towpath_engine.core.states import SETTLED_RUN
+from towpath_engine.services.batch import Batch, WorkPoisonedError
+from towpath_engine.services.draft import RunDraft
+from towpath_engine.services.signalling import nobody
+from towpath_engine.services.work import Outcome, OutcomeKind, Revival, Work
+from towpath_engine.store.interface import KeyClaim
+from towpath_protocol.errors import ErrorCode
+
+
+class Revived(Struct, frozen=True, kw_only=True):
+    """Details of an outcome: the status that the run has now (of a dry run: would have), and the
+    steps that are done again, in order of path."""
+
+    status: str
+    steps: tuple[str, ...]
+
+
+async def claim_revived(batch: Batch, works: Sequence[Work]) -> None:
+    """Claim the keys of the runs that are to go on, before any run is locked.
+
+    Of two batches that each claim keys of starts and of revivals in different orders, Postgres may
+    end one; it is tried again then, as after any deadlock.
+    """
+    wanted = {
+        work.run_id: work.revival
+        for work in works
+        if work.revival is not None and work.run_id is not None and work.revival.key is not None
+    }
+    claims = [_claim(run_id, one) for run_id, one in sorted(wanted.items()) if not one.dry_run]
+    if claims:
+        holders = await batch.tx.claim_keys(claims)
+        batch.revived_keys.update(
+            (claim.run_id, holder.run_id) for claim, holder in zip(claims, holders, strict=True)
+        )
+    looked_at = {one.key: run_id for run_id, one in wanted.items() if one.dry_run and one.key}
+    if looked_at:
+        held = await batch.tx.find_keys(sorted(looked_at))
+        batch.revived_keys.update((looked_at[name], run_id) for name, run_id in held.items())
+
+
+def apply_revival(batch: Batch, work: Work, draft: RunDraft | None, revival: Revival) -> None:
+    """Have the run go on, or say why it does not. A dry run leaves everything as it is."""
+    if draft is None or work.event is None:
+        batch.settle(work, nobody(work))
+        return
+    decision = batch.try_decide(draft, work.event)
+    if isinstance(decision, Outcome):
+        batch.settle(work, decision)
+        return
+    if decision.verdict is not Verdict.APPLIED:
+        outcome = batch.told(draft, decision)
+        if _has_claimed(batch, draft):
+            # A run that stays settled must not hold its key: the claim has to go.
+            raise WorkPoisonedError(work, outcome)
+        batch.settle(work, outcome)
+        return
+    holder = _other_holder(batch, draft, revival)
+    if holder is not None:
+        other = batch.drafts.get(holder)
+        if other is not None and other.run.status in SETTLED_RUN:
+            batch.result.again.append(work)  # it settled in this batch, which frees the key
+        else:
+            batch.settle(work, _conflict(draft, holder))
+        return
+    details = Revived(status=decision.run.status.value, steps=done_again(decision))
+    batch.settle(work, Outcome(kind=OutcomeKind.APPLIED, run_id=draft.run.id, details=details))
+    if revival.dry_run:
+        return
+    draft.add(decision, batch.now)
+    batch.reviving.add(draft.run.id)
+    if revival.key is not None:
+        batch.live_keys[revival.key] = draft.run.id
+
+
+def _claim(run_id: str, revival: Revival) -> KeyClaim:
+    assert revival.key is not None, "only keys are claimed"
+    workflow, key = revival.key
+    return KeyClaim(run_id=run_id, workflow=workflow, key=key)
+
+
+def _has_claimed(batch: Batch, draft: RunDraft) -> bool:
+    """Whether this batch has claimed the key for a run that it then left settled."""
+    run = draft.run
+    claimed = batch.revived_keys.get(run.id) == run.id
+    return claimed and not draft.dirty and run.status in SETTLED_RUN
+
+
+def _other_holder(batch: Batch, draft: RunDraft, revival: Revival) -> str | None:
+    """Who else holds the key: since before, or by an earlier work of this batch."""
+    if revival.key is None:
+        return None
+    run_id = draft.run.id
+    holders = (batch.live_keys.get(revival.key), batch.revived_keys.get(run_id))
+    return next((holder for holder in holders if holder not in (None, run_id)), None)
+
+
+def _conflict(draft: RunDraft, holder: str) -> Outcome:
+    run = draft.run
+    return Outcome(
+        kind=OutcomeKind.REFUSED,
+        run_id=run.id,
+        code=ErrorCode.KEY_CONFLICT,
+        message=f"run {holder} of {run.workflow!r} is live and holds the key {run.key!r} by now",
+        details={"run_id": holder},
+    )

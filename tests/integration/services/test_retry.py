@@ -1,0 +1,255 @@
+"""run.retry and run.redrive on real servers: what goes on, with which key, input and deadline."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.wire_client import RefusedError, WireClient, new_key
+from tests.support.workflows import chain, one_task, one_wait
+from towpath_engine.services.engine import Engine
+
+Json = Any
+
+
+async def _failed_chain(wire: WireClient, length: int = 3, *, at: int = 1, **start: Json) -> str:
+    """A run of a chain whose step `at` has failed."""
+    await wire.deploy(chain(length=length))
+    run_id = await wire.start("chain", {"n": 1}, **start)
+    for number in range(at):
+        await wire.complete(await wire.take(), {"out": number})
+    await wire.fail(await wire.take(), type="Down", message="no carrier")
+    result = await wire.result(run_id)
+    assert result["status"] == "failed"
+    return run_id
+
+
+async def _refusal(wire: WireClient, verb: str, **body: Json) -> RefusedError:
+    with pytest.raises(RefusedError) as caught:
+        await wire.api(verb, **body)
+    return caught.value
+
+
+async def test_a_retry_goes_on_from_the_failed_step_and_keeps_what_was_done(
+    wire: WireClient,
+) -> None:
+    run_id = await _failed_chain(wire)
+    answer = await wire.api("run.retry", run_id=run_id, by="ada", reason="carrier is back")
+    assert answer == {"run_id": run_id, "status": "running", "steps": ["s1"], "dry_run": False}
+    run = await wire.run(run_id)
+    assert (run["status"], run["error"], run["settled_at"]) == ("running", None, None)
+    dispatch = await wire.take()
+    assert (dispatch["step"], dispatch["attempt"]) == ("s1", 1)
+    assert dispatch["last_error"]["type"] == "Down"
+    await wire.complete(dispatch, 1)
+    await wire.complete(await wire.take(), 2)
+    result = await wire.result(run_id)
+    assert (result["status"], result["output"]) == ("completed", 2)
+    rows = await wire.history(run_id)
+    assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
+    retried = next(row for row in rows if row["what"] == "run-retried")
+    assert (retried["cause"]["by"], retried["cause"]["reason"]) == ("ada", "carrier is back")
+    assert retried["data"]["steps"] == ["s1"]
+    assert retried["data"]["input_edited"] is False
+    assert [row["what"] for row in rows if row["step"] == "s0"].count("step-dispatched") == 1
+
+
+async def test_a_retried_step_keeps_its_idempotency_key_and_a_redriven_one_gets_another(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(chain(length=2))
+    run_id = await wire.start("chain")
+    first = await wire.take()
+    await wire.complete(first, 0)
+    failed = await wire.take()
+    await wire.fail(failed)
+    await wire.result(run_id)
+    await wire.api("run.retry", run_id=run_id)
+    retried = await wire.take()
+    assert retried["idempotency_key"] == failed["idempotency_key"]
+    assert retried["token"] != failed["token"]
+    await wire.fail(retried)
+    await wire.result(run_id)
+    answer = await wire.api("run.redrive", run_id=run_id, step="s0")
+    assert answer["steps"] == ["s0", "s1"]
+    again = await wire.take()
+    assert again["step"] == "s0"
+    assert again["idempotency_key"] != first["idempotency_key"]
+    await wire.complete(again, 1)
+    last = await wire.take()
+    assert last["idempotency_key"] != failed["idempotency_key"]
+    await wire.complete(last, 2)
+    assert (await wire.result(run_id))["output"] == 2
+
+
+@pytest.mark.parametrize("value", [None, {"to": "Rue de l\u2019Été 3"}, 0, ""])
+async def test_an_edited_input_replaces_that_of_the_failed_step(
+    wire: WireClient, value: Json
+) -> None:
+    run_id = await _failed_chain(wire, 2)
+    await wire.api("run.retry", run_id=run_id, input=value)
+    dispatch = await wire.take()
+    assert dispatch["input"] == value
+    await wire.complete(dispatch, "ok")
+    assert (await wire.result(run_id))["status"] == "completed"
+    rows = await wire.history(run_id)
+    assert next(row for row in rows if row["what"] == "run-retried")["data"]["input_edited"]
+
+
+async def test_a_redrive_takes_an_edited_input_too(wire: WireClient) -> None:
+    run_id = await _failed_chain(wire, 2)
+    await wire.api("run.redrive", run_id=run_id, step="s0", input={"n": 2})
+    first = await wire.take()
+    assert (first["step"], first["input"]) == ("s0", {"n": 2})
+    await wire.complete(first)
+    assert (await wire.take())["input"] == {"n": 1}
+
+
+async def test_a_dry_run_says_what_would_be_done_and_does_nothing(wire: WireClient) -> None:
+    run_id = await _failed_chain(wire, key=new_key())
+    before, history = await wire.run(run_id), await wire.history(run_id)
+    would_retry = await wire.api("run.retry", run_id=run_id, dry_run=True)
+    assert would_retry == {
+        "run_id": run_id, "status": "running", "steps": ["s1"], "dry_run": True,
+    }  # fmt: skip
+    would_redrive = await wire.api("run.redrive", run_id=run_id, step="s0", dry_run=True)
+    assert would_redrive["steps"] == ["s0", "s1"]
+    assert await wire.run(run_id) == before
+    assert await wire.history(run_id) == history
+    # The key is as free as before.
+    assert (await wire.start("chain", key=before["key"])) != run_id
+
+
+async def test_a_retried_run_has_its_key_again_until_it_settles(wire: WireClient) -> None:
+    key = new_key()
+    run_id = await _failed_chain(wire, 2, key=key)
+    await wire.api("run.retry", run_id=run_id)
+    again = await wire.api("run.start", workflow="chain", input=None, key=key)
+    assert again == {"run_id": run_id, "deduplicated": True}
+    await wire.complete(await wire.take())
+    await wire.result(run_id)
+    other = await wire.api("run.start", workflow="chain", input=None, key=key)
+    assert not other["deduplicated"]
+
+
+async def test_a_run_whose_key_is_live_elsewhere_does_not_go_on(wire: WireClient) -> None:
+    key = new_key()
+    run_id = await _failed_chain(wire, 2, key=key)
+    other = await wire.start("chain", key=key)
+    for verb, more in (("run.retry", {}), ("run.redrive", {"step": "s0"})):
+        for dry_run in (True, False):
+            error = await _refusal(wire, verb, run_id=run_id, dry_run=dry_run, **more)
+            assert (error.status, error.code) == (409, "key_conflict")
+            assert error.details == {"run_id": other}
+    assert (await wire.run(run_id))["status"] == "failed"
+    await wire.api("run.cancel", run_id=other)
+    await wire.api("run.retry", run_id=run_id)
+    assert (await wire.run(run_id))["status"] == "running"
+
+
+async def test_a_refused_retry_leaves_the_key_free(wire: WireClient) -> None:
+    key = new_key()
+    run_id = await _failed_chain(wire, 3, key=key)
+    error = await _refusal(wire, "run.redrive", run_id=run_id, step="s2")
+    assert (error.status, error.code) == (409, "step_not_reached")
+    error = await _refusal(wire, "run.redrive", run_id=run_id, step="nowhere")
+    assert (error.status, error.code) == (404, "step_not_found")
+    other = await wire.api("run.start", workflow="chain", input=None, key=key)
+    assert not other["deduplicated"]
+
+
+async def test_a_run_that_timed_out_goes_on_with_a_deadline_that_counts_anew(
+    wire: WireClient,
+) -> None:
+    await wire.deploy({**one_task(), "timeout": "1s"})
+    run_id = await wire.start("one")
+    first = await wire.take()
+    result = await wire.result(run_id)
+    assert result["status"] == "timed_out"
+    assert (await wire.step(run_id, "work"))["status"] == "cancelled"
+    old = (await wire.run(run_id))["deadline_at"]
+    await wire.api("run.retry", run_id=run_id)
+    assert (await wire.run(run_id))["deadline_at"] > old
+    again = await wire.take()
+    assert again["idempotency_key"] == first["idempotency_key"]
+    await wire.complete(again, "in time")
+    assert (await wire.result(run_id))["output"] == "in time"
+
+
+async def test_a_retried_deadline_times_out_again(wire: WireClient) -> None:
+    await wire.deploy({**one_task(), "timeout": "1s"})
+    run_id = await wire.start("one")
+    await wire.result(run_id)
+    await wire.api("run.retry", run_id=run_id)
+    assert (await wire.result(run_id))["status"] == "timed_out"
+
+
+async def test_a_redone_wait_waits_for_a_new_signal_and_a_kept_one_is_not_lost(
+    wire: WireClient,
+) -> None:
+    definition = {
+        "workflow": "asks",
+        "steps": [
+            {"name": "ask", "wait": {"signal": "go"}},
+            {"name": "work", "task": "do.it"},
+            {"name": "confirm", "wait": {"signal": "sure"}},
+        ],
+    }
+    await wire.deploy(definition)
+    run_id = await wire.start("asks")
+    await wire.api("run.signal", run_id=run_id, signal="sure", payload="early")
+    await wire.api("run.signal", run_id=run_id, signal="go", payload=1)
+    await wire.fail(await wire.take())
+    await wire.result(run_id)
+    await wire.api("run.redrive", run_id=run_id, step="ask")
+    waiting = await wire.step_in(run_id, "ask", "waiting")
+    assert waiting["output"] is None
+    await wire.api("run.signal", run_id=run_id, signal="go", payload=2)
+    await wire.complete(await wire.take())
+    result = await wire.result(run_id)
+    assert result["status"] == "completed"
+    assert result["output"]["payload"] == "early"
+
+
+async def test_later_steps_are_pending_and_their_outputs_gone_after_a_redrive(
+    wire: WireClient,
+) -> None:
+    run_id = await _failed_chain(wire, 4, at=2)
+    await wire.api("run.redrive", run_id=run_id, step="s1")
+    steps = {step["step"]: step for step in (await wire.run(run_id))["steps"]}
+    assert {name: step["status"] for name, step in steps.items()} == {
+        "s0": "completed", "s1": "dispatched", "s2": "pending", "s3": "pending",
+    }  # fmt: skip
+    assert steps["s1"]["output"] is None
+    assert steps["s2"]["error"] is None
+
+
+async def test_a_report_of_an_attempt_before_the_retry_changes_nothing(
+    wire: WireClient, engine: Engine
+) -> None:
+    await wire.deploy(one_task())
+    run_id = await wire.start("one")
+    old = await wire.take()
+    await wire.fail(old)
+    await wire.result(run_id)
+    await wire.api("run.retry", run_id=run_id)
+    new = await wire.take()
+    await wire.complete(old, "late")
+    await wire.complete(new, "mine")
+    assert (await wire.result(run_id))["output"] == "mine"
+
+
+async def test_a_cancel_with_compensation_cancels_what_has_nothing_to_undo(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(one_wait())
+    run_id = await wire.start("waiting")
+    answer = await wire.api("run.cancel", run_id=run_id, compensate=True)
+    assert answer == {"run_id": run_id, "status": "cancelled"}
+    assert (await wire.run(run_id))["compensation"] is None
+
+
+async def test_an_edited_input_over_the_limit_is_refused(wire: WireClient) -> None:
+    run_id = await _failed_chain(wire, 2)
+    error = await _refusal(wire, "run.retry", run_id=run_id, input="x" * (256 * 1024))
+    assert (error.status, error.code) == (413, "too_large")
+    assert (await wire.run(run_id))["status"] == "failed"
