@@ -139,6 +139,18 @@ async def wait_unacked(
         await wire.close()
 
 
+async def partition_consumers(demo: DemoProcess) -> dict[str, str]:
+    """When each consumer of P_IN was created: an engine that takes a partition over from one that
+    died begins with a new one, which delivers again all that was not acked."""
+    wire = await demo.connect()
+    name = f"{wire.prefix.upper()}_IN"
+    try:
+        reply = await wire.client.request(f"$JS.API.CONSUMER.LIST.{name}", b"{}", timeout=5)
+        return {one["name"]: one["created"] for one in json.loads(reply.data)["consumers"]}
+    finally:
+        await wire.close()
+
+
 async def check_histories(demo: DemoProcess) -> int:
     """By the plain API: seq from 1 without a gap, nothing twice; how many transitions there are."""
     wire = await demo.connect()
