@@ -124,6 +124,22 @@ def test_the_judge_accepts_a_repeated_charge_only_under_the_same_idempotency_key
     assert charge_differences({"w": []}, wanted) != []
 
 
+def replayed(demo: DemoProcess, key: str, folder: Path) -> str:
+    """What `towpath replay` says of the exported history of the order's run."""
+    where = ["--nats-url", demo.ready["nats_url"], "--prefix", demo.ready["prefix"]]
+    file = str(folder / f"{key}.json")
+    for command in (["history", f"order/{key}", "--export", file, *where], ["replay", file]):
+        done = subprocess.run(
+            [sys.executable, "-m", "towpath_engine", *command],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def test_the_demo_takes_another_file_of_orders(tmp_path: Path) -> None:
     lines = [
         order("plain"),
@@ -138,10 +154,14 @@ def test_the_demo_takes_another_file_of_orders(tmp_path: Path) -> None:
     demo = DemoProcess(orders=write(tmp_path, *lines))
     try:
         result = demo.result()
+        replays = [
+            replayed(demo, key, tmp_path) for key in ("plain", "declined", "refused", "gone")
+        ]
     finally:
         demo.close()
 
     assert result["differences"] == []
+    assert all(text.endswith("transitions: the same\n") for text in replays), replays
     assert result["outcomes"] == {
         "completed (declined)": 1,
         "completed (shipped)": 15,
