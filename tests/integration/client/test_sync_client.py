@@ -171,7 +171,8 @@ def test_an_interrupted_call_is_cancelled_on_the_loop(jetstream_url: str, prefix
     with SyncClient(nats_url=jetstream_url, prefix=prefix, timeout_seconds=60) as client:
         inside: Any = client
         # Nobody answers on this prefix: the call goes on trying until Ctrl-C.
-        timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+        main = threading.main_thread().ident
+        timer = threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGINT])
         timer.start()
         with pytest.raises(KeyboardInterrupt):
             client.workflows()

@@ -13,13 +13,10 @@ T = TypeVar("T")
 def converted(value: Json, kind: type[T], *, field: str) -> T:
     """The value as a `kind`: a Struct, dataclass, TypedDict, builtin type or pydantic model.
 
-    Raises InvalidValueError, naming `field` and the place in it, when it is none, and TypeError
-    when `kind` is no type that JSON can be turned into.
+    Raises InvalidValueError, naming `field` and the place in it, when it is none.
     """
     try:
         return msgspec.convert(value, type=kind, dec_hook=pydantic_models.read)
     except msgspec.ValidationError as error:
         name = getattr(kind, "__name__", str(kind))
         raise InvalidValueError(f"{field} is no {name}: {error}") from error
-    except NotImplementedError as error:
-        raise TypeError(f"{kind!r} is no type that JSON can be turned into") from error
