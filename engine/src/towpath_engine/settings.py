@@ -128,6 +128,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     purge_run_count_max: Annotated[int, Meta(ge=1, le=10_000)] = 500
     purge_transition_count_max: Count = 50_000
 
+    worker_live_seconds: Seconds = 15.0
+    worker_forget_seconds: Seconds = 86_400.0
+    worker_count_max: Count = 100_000
+
     # Limits of the wire
     payload_bytes_max: Size = 256 * KIB
     context_bytes_max: Size = 8 * KIB
@@ -232,6 +236,9 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "purge_pause_seconds": ("s", "pause between two batches of a purge"),
     "purge_run_count_max": ("runs", "runs that one transaction of a purge deletes"),
     "purge_transition_count_max": ("transitions", "transitions that it deletes with them"),
+    "worker_live_seconds": ("s", "a worker heard of since then counts as live"),
+    "worker_forget_seconds": ("s", "a worker not heard of for so long is forgotten"),
+    "worker_count_max": ("workers", "workers that are remembered, on all queues"),
     "payload_bytes_max": ("bytes", "payload, input or output"),
     "context_bytes_max": ("bytes", "context of a run"),
     "metadata_bytes_max": ("bytes", "metadata of a run"),

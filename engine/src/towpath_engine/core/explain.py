@@ -1,11 +1,19 @@
-"""Why a run that has not settled is still alive (ARCHITECTURE, invariant 1), as a pure function."""
+"""Why a run that has not settled is still alive (ARCHITECTURE, invariant 1), as pure functions.
+
+`reasons_of` reads the run alone. What only the servers know (who pulls, how many come first) is
+added by the shell; `core.sentences` puts both into words.
+"""
 
 from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from towpath_engine.core.model import Run, Step
+from towpath_engine.core.definition import TaskSpec
+from towpath_engine.core.gate import HELD_BY_RUN
+from towpath_engine.core.instants import earliest
+from towpath_engine.core.model import Failure, Run, Step
 from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, RunStatus, StepStatus, WaitReason
 
 
@@ -16,6 +24,8 @@ class ReasonKind(StrEnum):
     """Its delayed start has not come."""
     CONTINUATION = "continuation"
     """A decision was split; the engine goes on with it at once."""
+    READY = "ready"
+    """A dispatch (or, without a path, the beginning of the run) is held back: see `held_by`."""
     DISPATCH = "dispatch"
     """An attempt is on its way to a worker."""
     ATTEMPT = "attempt"
@@ -24,58 +34,104 @@ class ReasonKind(StrEnum):
     """A step waits for an instant: delay, sleep, backoff, repeat, release."""
     SIGNAL = "signal"
     """A step waits for a signal."""
-    READY = "ready"
-    """A dispatch (or, without a path, the beginning of the run) is held back."""
     PAUSE = "pause"
     """An operator paused the run itself."""
 
 
 class Reason(Struct, frozen=True, kw_only=True):
-    """One reason. `at` is when it wakes by itself, None if only a message can wake it."""
+    """One reason. `wake_at` is when it ends by itself, None if only a message can end it."""
 
     kind: ReasonKind
     path: str | None = None
-    at: datetime | None = None
-    detail: str | None = None
-    """The queue, the signal's name, or what the instant is for."""
+    since: datetime | None = None
+    wake_at: datetime | None = None
+    waiting_for: WaitReason | None = None
+    signal: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    level: int | None = None
+    token: str | None = None
+    attempt: int | None = None
+    attempts_max: int | None = None
+    held_by: str | None = None
+    """As in `Step.held_by`."""
+    worker_id: str | None = None
+    heartbeat_due_at: datetime | None = None
+    last_error: Failure | None = None
+    by: str | None = None
+    why: str | None = None
 
 
 def reasons_of(run: Run) -> list[Reason]:
     """Every reason that keeps the run alive, in path order; empty for a settled run, and for one
-    that is stuck, which is a bug."""
+    that is stuck, which is a bug. `run.steps` must hold the open steps."""
     if run.status in SETTLED_RUN:
         return []
     reasons: list[Reason] = []
     if run.paused_at is not None:
-        reasons.append(Reason(kind=ReasonKind.PAUSE, detail=run.paused_by))
+        paused = Reason(
+            kind=ReasonKind.PAUSE, since=run.paused_at, by=run.paused_by, why=run.pause_reason
+        )
+        reasons.append(paused)
     if run.status is RunStatus.PENDING:
-        if run.start_at is not None:
-            reasons.append(Reason(kind=ReasonKind.START, at=run.start_at))
-        if run.held_by is not None:
-            reasons.append(Reason(kind=ReasonKind.READY, detail=run.held_by))
-        return reasons
+        return reasons + _reasons_to_be_pending(run)
     if run.cursor is not None:
-        reasons.append(Reason(kind=ReasonKind.CONTINUATION, path=run.cursor, at=run.last_at))
+        reasons.append(Reason(kind=ReasonKind.CONTINUATION, path=run.cursor, wake_at=run.last_at))
     opened = sorted(path for path, step in run.steps.items() if step.status in OPEN_STEP)
-    found = (_reason_of(run.steps[path]) for path in opened)
+    found = (_reason_of(run, run.steps[path]) for path in opened)
     return reasons + [reason for reason in found if reason is not None]
 
 
-def _reason_of(step: Step) -> Reason | None:
+def wake_at_of(run: Run, reasons: list[Reason]) -> datetime | None:
+    """When the run goes on by itself at the latest; None: only a message wakes it."""
+    if not reasons:
+        return None
+    return earliest(run.deadline_at, *(reason.wake_at for reason in reasons))
+
+
+def _reasons_to_be_pending(run: Run) -> list[Reason]:
+    if run.held_by is not None and run.held_by != HELD_BY_RUN:
+        return [Reason(kind=ReasonKind.READY, held_by=run.held_by, since=run.last_at)]
+    if run.start_at is not None:
+        return [Reason(kind=ReasonKind.START, since=run.created_at, wake_at=run.start_at)]
+    return []
+
+
+def _reason_of(run: Run, step: Step) -> Reason | None:
     match step.status:
         case StepStatus.READY if step.held_by is not None:
-            return _reason(step, ReasonKind.READY, step.held_by)
+            reason = _reason(run, step, ReasonKind.READY)
+            return replace(reason, held_by=step.held_by, since=step.ready_at)
         case StepStatus.DISPATCHED if step.token is not None:
-            return _reason(step, ReasonKind.DISPATCH, step.queue)
+            return replace(_reason(run, step, ReasonKind.DISPATCH), since=step.dispatched_at)
         case StepStatus.RUNNING if step.token is not None and step.attempt_deadline_at is not None:
-            return _reason(step, ReasonKind.ATTEMPT, step.worker_id)
+            return replace(
+                _reason(run, step, ReasonKind.ATTEMPT),
+                since=step.started_at,
+                worker_id=step.worker_id,
+                heartbeat_due_at=step.heartbeat_deadline_at,
+            )
         case StepStatus.WAITING if step.waiting_for is WaitReason.SIGNAL:
-            return _reason(step, ReasonKind.SIGNAL, step.signal)
+            reason = _reason(run, step, ReasonKind.SIGNAL)
+            return replace(reason, signal=step.signal, since=step.ready_at)
         case StepStatus.WAITING if step.wake_at is not None and step.waiting_for is not None:
-            return _reason(step, ReasonKind.INSTANT, step.waiting_for.value)
+            return replace(_reason(run, step, ReasonKind.INSTANT), since=step.ready_at)
         case _:
             return None
 
 
-def _reason(step: Step, kind: ReasonKind, detail: str | None) -> Reason:
-    return Reason(kind=kind, path=step.path, at=step.due_at, detail=detail)
+def _reason(run: Run, step: Step, kind: ReasonKind) -> Reason:
+    spec = run.definition.steps[step.path].spec
+    return Reason(
+        kind=kind,
+        path=step.path,
+        wake_at=step.due_at,
+        waiting_for=step.waiting_for,
+        queue=step.queue,
+        task=step.task,
+        level=run.priority,
+        token=step.token,
+        attempt=step.attempt or None,
+        attempts_max=spec.retry.max_attempts if isinstance(spec, TaskSpec) else None,
+        last_error=step.last_error,
+    )

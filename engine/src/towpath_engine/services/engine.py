@@ -14,6 +14,8 @@ from towpath_engine.services.admission import Admission, partition_of_holder
 from towpath_engine.services.advisories import Advisories
 from towpath_engine.services.api.commands import Commands
 from towpath_engine.services.api.dead_letters import DeadLetterDesk
+from towpath_engine.services.api.explain import Explain
+from towpath_engine.services.api.lists import Lists
 from towpath_engine.services.api.operations import Operations
 from towpath_engine.services.api.queries import Queries
 from towpath_engine.services.api.records import Records
@@ -36,6 +38,7 @@ from towpath_engine.services.parking import Parking
 from towpath_engine.services.pipeline import Pipeline
 from towpath_engine.services.progress import PartitionProgress
 from towpath_engine.services.purger import Purger
+from towpath_engine.services.queue_look import QueueLook
 from towpath_engine.services.queues import Queues
 from towpath_engine.services.result_waiters import ResultWaiters
 from towpath_engine.services.retention import Retention
@@ -49,6 +52,7 @@ from towpath_engine.services.wakes import Wakes
 from towpath_engine.services.windows import Windows
 from towpath_engine.services.work import Work
 from towpath_engine.services.worker_heartbeats import WorkerHeartbeats
+from towpath_engine.services.worker_register import WorkerRegister
 from towpath_engine.settings import Settings
 from towpath_engine.store.errors import StoreUnavailable
 from towpath_engine.store.interface import Store
@@ -236,11 +240,17 @@ class Engine:
             require_sender=settings.require_sender,
         )
         reader = RequestReader(limits)
+        self._register = WorkerRegister(
+            self._shell,
+            forget_after_seconds=settings.worker_forget_seconds,
+            workers_max=settings.worker_count_max,
+        )
         self._router = ApiRouter(
             handlers=self._handlers(reader),
             heartbeats=WorkerHeartbeats(
                 self._shell,
                 queues=self._queues,
+                register=self._register,
                 limits=limits,
             ),
             metrics=self.metrics,
@@ -262,6 +272,9 @@ class Engine:
         workflows = Workflows(
             store=self._store, definitions=self._definitions, queues=self._queues, reader=reader
         )
+        look = QueueLook(self._shell, live_seconds=self._settings.worker_live_seconds)
+        explain = Explain(self._shell, look=look, reader=reader)
+        lists = Lists(self._shell, look=look, reader=reader)
         records = Records(
             self._shell,
             reader=reader,
@@ -288,7 +301,10 @@ class Engine:
             "run.history": records.history,
             "run.purge": records.purge,
             "workflow.retention": records.retention,
+            "run.explain": explain.explain,
             "run.logs": queries.logs,
+            "queue.list": lists.queues,
+            "worker.list": lists.workers,
             "dead-letter.list": desk.page,
             "dead-letter.get": desk.get,
             "dead-letter.discard": desk.discard,
@@ -320,6 +336,8 @@ class Engine:
             "queues": (self._queues.refresh, 5.0),
             "gauges": (gauges.run_once, settings.reason_sweep_seconds),
             "retention": (retention.run_once, retention.pause_seconds),
+            "workers": (self._register.flush, 1.0),
+            "workers_prune": (self._register.prune, 60.0),
         }
         tickers = {
             name: Ticker(name, run_once, interval=seconds, metrics=self.metrics)

@@ -8,6 +8,7 @@ from towpath_engine.bus.interface import ApiReply, ApiRequest
 from towpath_engine.core.chance import run_of_token
 from towpath_engine.services.queues import Queues
 from towpath_engine.services.shell import Shell
+from towpath_engine.services.worker_register import WorkerRegister
 from towpath_protocol import codec, subjects
 from towpath_protocol.dispatch import WorkerHeartbeat, WorkerHeartbeatReply
 from towpath_protocol.limits import WireLimits
@@ -24,10 +25,12 @@ class WorkerHeartbeats:
         shell: Shell,
         *,
         queues: Queues,
+        register: WorkerRegister,
         limits: WireLimits,
     ) -> None:
         self._shell = shell
         self._queues = queues
+        self._register = register
         self._limits = limits
 
     async def answer(self, request: ApiRequest) -> ApiReply:
@@ -36,6 +39,7 @@ class WorkerHeartbeats:
         beat = codec.decode(request.body, WorkerHeartbeat, limits=self._limits)
         self._shell.metrics.worker_heartbeats.labels(queue=queue).inc()
         await self._queues.ensure([queue])
+        self._register.saw(queue, beat)
         pairs: list[tuple[str, str]] = []
         stale: list[str] = []
         for token in beat.tokens[:_TOKENS_MAX]:

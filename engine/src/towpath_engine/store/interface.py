@@ -23,10 +23,12 @@ from towpath_engine.core.definition import Definition
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
 from towpath_engine.store.admission import AdmissionTable
 from towpath_engine.store.census import Census
+from towpath_engine.store.insight import InsightTable
 from towpath_engine.store.leases import PARTITIONS, LeaseTable
 from towpath_engine.store.letters import LetterTable
 from towpath_engine.store.past import PastTable
 from towpath_engine.store.records import DeadLetter, DueTimer, LogLine, OpenDispatch, StreamEpoch
+from towpath_engine.store.workers import WorkerTable
 
 
 class KeyClaim(Struct, frozen=True, kw_only=True):
@@ -308,6 +310,11 @@ class Store(Protocol):
     def past(self) -> PastTable: ...  # noqa: D102 - see there
     @property
     def admission(self) -> AdmissionTable: ...  # noqa: D102 - see there
+    @property
+    def insight(self) -> InsightTable: ...  # noqa: D102 - see there
+    @property
+    def workers(self) -> WorkerTable: ...  # noqa: D102 - see there
+
     @property
     def census(self) -> Census: ...  # noqa: D102 - see there
 

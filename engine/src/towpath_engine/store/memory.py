@@ -26,11 +26,13 @@ from towpath_engine.store.interface import (
 from towpath_engine.store.leases import PARTITIONS
 from towpath_engine.store.memory_admission import MemoryAdmission
 from towpath_engine.store.memory_census import MemoryCensus
+from towpath_engine.store.memory_insight import MemoryInsight
 from towpath_engine.store.memory_leases import MemoryLeases
 from towpath_engine.store.memory_letters import MemoryLetters
 from towpath_engine.store.memory_past import MemoryPast
 from towpath_engine.store.memory_state import MemoryState
 from towpath_engine.store.memory_transaction import SIGNAL_ID_DAYS, MemoryTransaction
+from towpath_engine.store.memory_workers import MemoryWorkers
 from towpath_engine.store.records import DueTimer, LogLine, OpenDispatch, StreamEpoch
 from towpath_engine.store.transaction import StoreCaps
 
@@ -64,6 +66,9 @@ class MemoryStore:
         self.past = MemoryPast(lambda: self._state, turn=self._turn, clock=clock)
         """See Store."""
         self.admission = MemoryAdmission(lambda: self._state, turn=self._turn, clock=clock)
+        self.insight = MemoryInsight(lambda: self._state)
+        self.workers = MemoryWorkers()
+        """See Store."""
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[MemoryTransaction]:

@@ -26,9 +26,11 @@ from towpath_engine.store.migrate import check_schema
 from towpath_engine.store.pool import Pool, open_pool
 from towpath_engine.store.postgres_admission import PostgresAdmission
 from towpath_engine.store.postgres_census import PostgresCensus
+from towpath_engine.store.postgres_insight import PostgresInsight
 from towpath_engine.store.postgres_leases import PostgresLeases
 from towpath_engine.store.postgres_letters import PostgresLetters
 from towpath_engine.store.postgres_past import PostgresPast
+from towpath_engine.store.postgres_workers import PostgresWorkers
 from towpath_engine.store.records import DueTimer, LogLine, OpenDispatch, StreamEpoch
 from towpath_engine.store.rows import (
     dispatch_from_row,
@@ -96,6 +98,9 @@ class PostgresStore:
         self.past = PostgresPast(self._connection)
         """See Store."""
         self.admission = PostgresAdmission(self._connection)
+        self.insight = PostgresInsight(self._connection)
+        self.workers = PostgresWorkers(self._connection)
+        """See Store."""
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[Connection]:

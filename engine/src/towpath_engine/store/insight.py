@@ -1,0 +1,61 @@
+"""What `explain` asks of a store: the seam. Committed data only, every answer bounded."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+from towpath_engine.core.model import Step
+
+
+class QueuePlace(Struct, frozen=True, kw_only=True):
+    """Where a dispatch stands: those of a more urgent level, and earlier ones of its own, go
+    before it."""
+
+    queue: str
+    level: int
+    dispatched_at: datetime
+
+
+class HeldPlace(Struct, frozen=True, kw_only=True):
+    """Where a step that is held back stands: by level, then time."""
+
+    held_by: str
+    level: int
+    ready_at: datetime
+
+
+class HeldBacklog(Struct, frozen=True, kw_only=True):
+    """How many steps are held back, and since when the first of them waits."""
+
+    count: int
+    oldest_at: datetime | None
+
+
+class InsightTable(Protocol):
+    """Reads for people: none of them is on the way of a message."""
+
+    async def open_steps(self, run_id: str, limit: int) -> list[Step]:
+        """The open steps of a run in order of path, without inputs and outputs."""
+        ...
+
+    async def count_open_steps(self, run_id: str) -> int:
+        """How many there are."""
+        ...
+
+    async def ahead_of(self, places: Sequence[QueuePlace], limit: int) -> list[int]:
+        """How many undone dispatches go before each, counted up to `limit`; in order."""
+        ...
+
+    async def held_ahead_of(self, places: Sequence[HeldPlace], limit: int) -> list[int]:
+        """How many held steps are tried before each, counted up to `limit`; in order."""
+        ...
+
+    async def backlogs_of(self, held_by: Sequence[str], limit: int) -> Mapping[str, HeldBacklog]:
+        """What each of these holds back, counted up to `limit`."""
+        ...
+
+    async def letters_of(self, run_id: str, limit: int) -> Mapping[str | None, str]:
+        """The newest dead letter of each step of a run (None: of the run itself), path → id."""
+        ...

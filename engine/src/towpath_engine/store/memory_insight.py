@@ -1,0 +1,79 @@
+"""Reads for `explain` over the dictionaries."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from towpath_engine.core.model import Step
+from towpath_engine.core.states import StepStatus
+from towpath_engine.store.derive import OpenStep
+from towpath_engine.store.insight import HeldBacklog, HeldPlace, QueuePlace
+from towpath_engine.store.memory_state import MemoryState
+
+
+class MemoryInsight:
+    """See `store.insight.InsightTable`. `state` gives what is committed."""
+
+    def __init__(self, state: Callable[[], MemoryState]) -> None:
+        self._state = state
+
+    async def open_steps(self, run_id: str, limit: int) -> list[Step]:
+        """See InsightTable."""
+        state = self._state()
+        steps = state.steps.get(run_id, {})
+        found = [steps[path] for path in sorted(state.open_of(run_id))][:limit]
+        return [
+            replace(step, input=None, output=None, last_output=None, progress=None)
+            for step in found
+        ]
+
+    async def count_open_steps(self, run_id: str) -> int:
+        """See InsightTable."""
+        return len(self._state().open_of(run_id))
+
+    async def ahead_of(self, places: Sequence[QueuePlace], limit: int) -> list[int]:
+        """See InsightTable."""
+        rows = [row for opened in self._state().open_steps.values() for row in opened.values()]
+        return [min(limit, sum(_goes_before(row, place) for row in rows)) for place in places]
+
+    async def held_ahead_of(self, places: Sequence[HeldPlace], limit: int) -> list[int]:
+        """See InsightTable."""
+        rows = list(self._state().ready.values())
+        return [
+            min(
+                limit,
+                sum(
+                    row.held_by == place.held_by
+                    and (row.level, row.ready_at) < (place.level, place.ready_at)
+                    for row in rows
+                ),
+            )
+            for place in places
+        ]
+
+    async def backlogs_of(self, held_by: Sequence[str], limit: int) -> Mapping[str, HeldBacklog]:
+        """See InsightTable."""
+        found: dict[str, HeldBacklog] = {}
+        for holder in held_by:
+            since = [row.ready_at for row in self._state().ready.values() if row.held_by == holder]
+            found[holder] = HeldBacklog(
+                count=min(limit, len(since)), oldest_at=min(since, default=None)
+            )
+        return found
+
+    async def letters_of(self, run_id: str, limit: int) -> Mapping[str | None, str]:
+        """See InsightTable."""
+        found: dict[str | None, str] = {}
+        for letter in sorted(self._state().letters.values(), key=lambda one: one.id):
+            if letter.run_id == run_id:
+                found[letter.step] = letter.id
+        return dict(list(found.items())[:limit])
+
+
+def _goes_before(row: OpenStep, place: QueuePlace) -> bool:
+    if row.token is None or row.reported or row.status != StepStatus.DISPATCHED:
+        return False
+    if row.queue != place.queue or row.dispatched_at is None:
+        return False
+    earlier = row.level == place.level and row.dispatched_at < place.dispatched_at
+    return row.level < place.level or earlier

@@ -1,0 +1,62 @@
+"""The workers over a dictionary."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from towpath_engine.store.workers import QueueWorkers, SeenWorker, WorkerPlace, WorkerSighting
+
+
+class MemoryWorkers:
+    """See `store.workers.WorkerTable`."""
+
+    def __init__(self) -> None:
+        self._seen: dict[WorkerPlace, SeenWorker] = {}
+
+    async def save(self, sightings: Sequence[WorkerSighting]) -> None:
+        """See WorkerTable."""
+        for one in sightings:
+            known = self._seen.get((one.queue, one.worker_id))
+            if known is not None and known.newest.seen_at > one.seen_at:
+                continue
+            first = one.seen_at if known is None else known.first_seen_at
+            self._seen[one.queue, one.worker_id] = SeenWorker(newest=one, first_seen_at=first)
+
+    async def page(
+        self, queue: str | None, after: WorkerPlace | None, limit: int
+    ) -> list[SeenWorker]:
+        """See WorkerTable."""
+        places = sorted(
+            place
+            for place in self._seen
+            if (queue is None or place[0] == queue) and (after is None or place > after)
+        )
+        return [self._seen[place] for place in places[:limit]]
+
+    async def of_queues(
+        self, queues: Sequence[str], live_since: datetime
+    ) -> Mapping[str, QueueWorkers]:
+        """See WorkerTable."""
+        found: dict[str, QueueWorkers] = {}
+        for queue in queues:
+            seen = [one.newest.seen_at for place, one in self._seen.items() if place[0] == queue]
+            live = sum(1 for at in seen if at >= live_since)
+            found[queue] = QueueWorkers(live=live, last_seen_at=max(seen, default=None))
+        return found
+
+    async def last_seen(self, places: Sequence[WorkerPlace]) -> Mapping[WorkerPlace, datetime]:
+        """See WorkerTable."""
+        return {place: self._seen[place].newest.seen_at for place in places if place in self._seen}
+
+    async def prune(self, before: datetime, workers_max: int) -> int:
+        """See WorkerTable."""
+        newest = sorted(
+            self._seen, key=lambda place: (self._seen[place].newest.seen_at, place), reverse=True
+        )
+        gone = [
+            place
+            for index, place in enumerate(newest)
+            if index >= workers_max or self._seen[place].newest.seen_at < before
+        ]
+        for place in gone:
+            del self._seen[place]
+        return len(gone)

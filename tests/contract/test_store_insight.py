@@ -1,0 +1,86 @@
+"""The contract of what `explain` asks, for both stores."""
+
+from msgspec.structs import replace
+
+from tests.support.store_builders import (
+    NOW,
+    a_letter,
+    a_run,
+    a_step,
+    an_id,
+    completed,
+    later,
+    started,
+)
+from towpath_engine.core.states import StepStatus
+from towpath_engine.store.insight import HeldBacklog, HeldPlace, QueuePlace
+from towpath_engine.store.interface import BatchWrite, Store
+
+
+async def test_only_open_steps_are_read_in_order_of_path_without_payloads(store: Store) -> None:
+    await started(store, a_run(), a_step("c"), a_step("a"), completed(a_step("b")), a_step("d"))
+    found = await store.insight.open_steps(an_id(1), 2)
+    assert [step.path for step in found] == ["a", "c"]
+    assert {step.input for step in found} == {None}
+    assert await store.insight.count_open_steps(an_id(1)) == 3
+
+
+async def test_more_urgent_and_earlier_dispatches_of_the_queue_go_first(store: Store) -> None:
+    for number, (level, at, queue) in enumerate(
+        [(2, 0, "mail"), (2, 5, "mail"), (1, 9, "mail"), (3, 0, "mail"), (0, 0, "other")]
+    ):
+        run = a_run(id=an_id(number + 1), key=None, priority=level)
+        step = a_step("s", queue=queue, token=f"t{number}", dispatched_at=later(at))
+        await started(store, run, step)
+    places = [
+        QueuePlace(queue="mail", level=2, dispatched_at=later(5)),
+        QueuePlace(queue="mail", level=1, dispatched_at=later(9)),
+        QueuePlace(queue="mail", level=3, dispatched_at=later(0)),
+    ]
+    assert await store.insight.ahead_of(places, 100) == [2, 0, 3]
+    assert await store.insight.ahead_of(places, 1) == [1, 0, 1]
+
+
+async def test_what_a_worker_has_does_not_go_before_anything(store: Store) -> None:
+    running = a_step("s", status=StepStatus.RUNNING, worker_id="w", started_at=NOW)
+    await started(store, a_run(), running)
+    place = QueuePlace(queue="default", level=3, dispatched_at=later(9))
+    assert await store.insight.ahead_of([place], 100) == [0]
+
+
+async def test_held_steps_are_counted_by_what_holds_them(store: Store) -> None:
+    for number in range(3):
+        step = a_step(
+            "s",
+            status=StepStatus.READY,
+            token=None,
+            held_by="queue:mail" if number else "window:mail",
+            ready_at=later(number),
+        )
+        await started(store, a_run(id=an_id(number + 1), key=None, priority=3 - number), step)
+    found = await store.insight.backlogs_of(["queue:mail", "window:mail", "task:x"], 100)
+    assert found == {
+        "queue:mail": HeldBacklog(count=2, oldest_at=later(1)),
+        "window:mail": HeldBacklog(count=1, oldest_at=NOW),
+        "task:x": HeldBacklog(count=0, oldest_at=None),
+    }
+    bounded = await store.insight.backlogs_of(["queue:mail"], 1)
+    assert bounded["queue:mail"].count == 1
+    places = [
+        HeldPlace(held_by="queue:mail", level=2, ready_at=later(1)),
+        HeldPlace(held_by="queue:mail", level=1, ready_at=later(2)),
+    ]
+    assert await store.insight.held_ahead_of(places, 100) == [1, 0]
+
+
+async def test_the_newest_dead_letter_of_each_step_of_a_run_is_found(store: Store) -> None:
+    letters = [
+        replace(a_letter(1), run_id=an_id(1), step="a"),
+        replace(a_letter(2), run_id=an_id(1), step="a"),
+        replace(a_letter(3), run_id=an_id(1), step=None),
+        replace(a_letter(4), run_id=an_id(2), step="a"),
+    ]
+    async with store.transaction() as tx:
+        await tx.save(BatchWrite(dead_letters=letters))
+    found = await store.insight.letters_of(an_id(1), 100)
+    assert found == {"a": letters[1].id, None: letters[2].id}

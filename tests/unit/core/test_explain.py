@@ -1,0 +1,200 @@
+"""`explain` in words: what each state of a run says about itself, and when it wakes."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support.builders import (
+    BEGIN,
+    Json,
+    a_cause,
+    a_definition,
+    a_run,
+    a_sleep,
+    a_task,
+    a_wait,
+)
+from tests.support.scenario import Story, given
+from towpath_engine.core.events import PauseRequested, TimerDue
+from towpath_engine.core.explain import ReasonKind, reasons_of, wake_at_of
+from towpath_engine.core.gate import Gate
+from towpath_engine.core.sentences import (
+    NO_FACTS,
+    STUCK,
+    PauseFacts,
+    ReasonFacts,
+    sentence,
+    summary,
+)
+from towpath_protocol.reports import ReleaseReason
+
+RETRY = {"max_attempts": 3, "backoff": {"initial": "1s", "factor": 2, "max": "30s", "jitter": 0}}
+TEN = BEGIN + timedelta(minutes=10)
+
+
+def says(story: Story, facts: ReasonFacts = NO_FACTS) -> str:
+    (reason,) = reasons_of(story.run)
+    return sentence(reason, facts)
+
+
+def failed_once() -> Story:
+    story = given(a_task("work", retry=RETRY))
+    story.fails("work", "HttpError", message="503\nlong story")
+    return story
+
+
+def released() -> Story:
+    story = given(a_task("work"))
+    story.is_released("work", ReleaseReason.UNKNOWN_TASK)
+    return story
+
+
+def started(**fields: object) -> Story:
+    story = given(a_task("work", **fields))
+    story.is_started("work", "w-7")
+    return story
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (a_wait("ask", "yes"), "ask waits for signal 'yes', without a limit"),
+        (
+            a_wait("ask", "yes", timeout="1h"),
+            "ask waits for signal 'yes', at the latest until 2030-01-01T01:00:00Z",
+        ),
+        (a_sleep("rest"), "rest sleeps until 2030-01-01T01:00:00Z"),
+        (a_task("work", delay="5s"), "work waits for its delay until 2030-01-01T00:00:05Z"),
+        (a_task("work"), "work is queued in queue 'default' (attempt 1 of 1)"),
+    ],
+)
+def test_an_open_step_says_what_it_waits_for(step: Json, text: str) -> None:
+    assert says(given(step)) == text
+
+
+def test_a_queued_step_says_how_many_come_first_and_that_nobody_pulls() -> None:
+    facts = ReasonFacts(ahead=12, workers=0, nobody_pulls_since=BEGIN)
+    assert says(given(a_task("work")), facts) == (
+        "work is queued behind 12 in queue 'default' (attempt 1 of 1), "
+        "from which nobody pulls since 2030-01-01T00:00:00Z"
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "end"),
+    [
+        (ReasonFacts(workers=1), "from which 1 worker pulls"),
+        (ReasonFacts(workers=3), "from which 3 workers pull"),
+        (ReasonFacts(pulls=2), "from which somebody pulls"),
+    ],
+)
+def test_a_queued_step_says_who_pulls(facts: ReasonFacts, end: str) -> None:
+    assert says(given(a_task("work")), facts).endswith(end)
+
+
+def test_a_bound_is_not_given_as_a_count() -> None:
+    facts = ReasonFacts(ahead=10_000, ahead_is_bound=True)
+    assert "behind 10000 or more in queue" in says(given(a_task("work")), facts)
+
+
+def test_a_dispatch_that_is_not_in_the_stream_says_so() -> None:
+    assert says(given(a_task("work")), ReasonFacts(in_outbox=True)) == (
+        "work waits since 2030-01-01T00:00:00Z to be put into queue 'default' (attempt 1 of 1): "
+        "NATS is away, or its stream is full"
+    )
+
+
+def test_a_running_attempt_says_where_since_when_and_until_when() -> None:
+    facts = ReasonFacts(last_heartbeat_at=BEGIN + timedelta(seconds=3))
+    assert says(started(), facts) == (
+        "work runs on w-7 since 2030-01-01T00:00:00Z (attempt 1 of 1), last heard of at "
+        "2030-01-01T00:00:03Z, at the latest until 2030-01-01T00:05:00Z"
+    )
+
+
+def test_a_backoff_says_until_when_and_after_what() -> None:
+    assert says(failed_once()) == (
+        "work backs off until 2030-01-01T00:00:01Z after HttpError: 503 (attempt 1 of 3 failed)"
+    )
+
+
+def test_a_retried_attempt_says_what_it_comes_after() -> None:
+    story = failed_once()
+    story.time_passes_until_due("work")
+    assert says(story) == "work is queued in queue 'default' (attempt 2 of 3), after HttpError: 503"
+
+
+def test_an_attempt_that_was_given_back_says_when_it_is_dispatched_again() -> None:
+    assert says(released()) == (
+        "work was given back by its worker and is dispatched again at 2030-01-01T00:00:01Z"
+    )
+
+
+def test_a_delayed_start_says_when_the_run_begins() -> None:
+    story = Story(a_run(a_definition(a_task("work")), start_at=TEN))
+    story.begins()
+    assert says(story) == "the run begins at 2030-01-01T00:10:00Z"
+    assert wake_at_of(story.run, reasons_of(story.run)) == TEN
+
+
+def test_a_pause_says_who_since_when_and_why() -> None:
+    story = given(a_wait("ask", "yes"))
+    cause = replace(a_cause("pause", reason="audit"), by="ada")
+    story.happens(PauseRequested(seed=story.seed(), cause=cause))
+    pause, wait = reasons_of(story.run)
+    assert pause.kind is ReasonKind.PAUSE
+    assert wait.kind is ReasonKind.SIGNAL
+    assert sentence(pause) == (
+        "the run is paused by ada since 2030-01-01T00:00:00Z (audit); resume it to go on"
+    )
+    assert summary(story.run, [sentence(pause), sentence(wait)]).endswith("(and 1 more)")
+
+
+@pytest.mark.parametrize(
+    ("gate", "text"),
+    [
+        (
+            Gate(paused=frozenset({"queue:default"})),
+            "work is held back: queue 'default' is paused by ada since 2030-01-01T00:00:00Z",
+        ),
+        (
+            Gate(paused=frozenset({"task:work"})),
+            "work is held back: task 'work' is paused by ada since 2030-01-01T00:00:00Z",
+        ),
+        (
+            Gate(full={"default": 0}),
+            "work is held back behind 4: queue 'default' has as many dispatches as it may",
+        ),
+    ],
+)
+def test_a_step_that_is_held_back_says_by_what(gate: Gate, text: str) -> None:
+    story = given(a_sleep("rest", "1s"), a_task("work"))
+    story.after(seconds=1)
+    story.happens(TimerDue(seed=story.seed(), cause=a_cause("timer"), path="rest", gate=gate))
+    assert says(story, ReasonFacts(ahead=4, pause=PauseFacts(at=BEGIN, by="ada"))) == text
+
+
+def test_a_report_that_could_not_be_applied_is_named() -> None:
+    text = says(started(), ReasonFacts(dead_letter_id="L1"))
+    assert text.endswith("; a report of it could not be applied: dead letter L1")
+
+
+def test_a_settled_run_has_no_reasons_and_says_how_it_ended() -> None:
+    story = given(a_task("work"))
+    story.completes("work")
+    assert reasons_of(story.run) == []
+    assert wake_at_of(story.run, []) is None
+    assert summary(story.run, []) == "the run has settled: completed"
+
+
+def test_a_run_that_nothing_moves_does_not_pretend_to_wait() -> None:
+    story = given(a_task("work"))
+    assert summary(story.run, []) == STUCK
+
+
+def test_a_run_wakes_at_the_earliest_of_its_instants_and_its_deadline() -> None:
+    story = given(a_wait("ask", "yes", timeout="2h"), timeout="3h")
+    assert wake_at_of(story.run, reasons_of(story.run)) == BEGIN + timedelta(hours=2)
+    story = given(a_wait("ask", "yes"), timeout="3h")
+    assert wake_at_of(story.run, reasons_of(story.run)) == BEGIN + timedelta(hours=3)
