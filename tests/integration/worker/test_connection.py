@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from tests.support.eventually import until
+from tests.support.eventually import eventually, until
 from tests.support.jetstream import JetStreamServer
 from tests.support.nats_identities import Identity, Operator
 from towpath_worker import ConnectionOptions, ConnectionOptionsError, NotConnectedError
@@ -42,15 +42,20 @@ async def answers(options: ConnectionOptions) -> bool:
         await connection.close()
 
 
-async def refused(options: ConnectionOptions) -> str:
-    """Why the connection does not open."""
+async def refused(options: ConnectionOptions, words: str) -> str:
+    """Why the connection does not open: `words` are in it, sooner or later."""
     connection = Connection(options, name="test")
-    try:
+
+    async def said() -> str:
         with pytest.raises(NotConnectedError) as caught:
-            await connection.open(timeout_seconds=1.0)
+            await connection.open(timeout_seconds=0.5)
+        assert words in str(caught.value)
+        return str(caught.value)
+
+    try:
+        return await eventually(said)
     finally:
         await connection.close()
-    return str(caught.value)
 
 
 async def test_a_credentials_file_opens_a_server_in_operator_mode(tmp_path: Path) -> None:
@@ -58,7 +63,7 @@ async def test_a_credentials_file_opens_a_server_in_operator_mode(tmp_path: Path
     file = operator.write_credentials(tmp_path / "u.creds")
     with server_with(tmp_path / "nats", operator.config) as server:
         assert await answers(ConnectionOptions(nats_url=server.url, credentials_file=str(file)))
-        assert "uthorization" in await refused(ConnectionOptions(nats_url=server.url))
+        await refused(ConnectionOptions(nats_url=server.url), "uthorization")
 
 
 async def test_rotated_credentials_are_taken_up_when_the_old_ones_run_out(tmp_path: Path) -> None:
@@ -87,7 +92,7 @@ async def test_an_nkey_seed_file_opens_a_server_that_knows_its_key(tmp_path: Pat
         assert await answers(ConnectionOptions(nats_url=server.url, nkey_seed_file=str(seed)))
         seed.write_text(Identity("user").seed)
         wrong = ConnectionOptions(nats_url=server.url, nkey_seed_file=str(seed))
-        assert "uthorization" in await refused(wrong)
+        await refused(wrong, "uthorization")
 
 
 @pytest.mark.parametrize(
@@ -125,14 +130,14 @@ async def test_tls_with_an_authority_of_its_own(tmp_path: Path, first: bool) -> 
         )
         assert await answers(options)
         if not first:
-            assert "CERTIFICATE_VERIFY_FAILED" in await refused(ConnectionOptions(nats_url=url))
+            await refused(ConnectionOptions(nats_url=url), "CERTIFICATE_VERIFY_FAILED")
 
 
 async def test_the_certificate_must_bear_the_hostname_asked_for(tmp_path: Path) -> None:
     with server_with(tmp_path / "nats", TLS_CONFIG) as server:
         given: dict[str, Any] = {"nats_url": server.url, "tls_ca_file": str(TLS / "ca.pem")}
         assert await answers(ConnectionOptions(**given, tls_hostname="localhost"))
-        assert "CERTIFICATE" in await refused(ConnectionOptions(**given, tls_hostname="nats.other"))
+        await refused(ConnectionOptions(**given, tls_hostname="nats.other"), "CERTIFICATE")
 
 
 async def test_a_client_certificate_opens_a_server_that_demands_one(tmp_path: Path) -> None:
@@ -144,13 +149,13 @@ async def test_a_client_certificate_opens_a_server_that_demands_one(tmp_path: Pa
         assert await answers(
             ConnectionOptions(**given, tls_cert_file=str(cert), tls_key_file=str(key))
         )
-        assert await refused(ConnectionOptions(**given))
+        await refused(ConnectionOptions(**given), "takes us")
 
 
 async def test_where_tls_is_demanded_a_server_without_it_is_not_spoken_to(tmp_path: Path) -> None:
     with server_with(tmp_path / "nats", "") as server:
         options = ConnectionOptions(nats_url=server.url.replace("nats:", "tls:"))
-        assert "speaks no TLS" in await refused(options)
+        await refused(options, "speaks no TLS")
 
 
 async def test_files_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> None:
@@ -173,7 +178,6 @@ async def test_files_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> No
 
 async def test_messages_hold_neither_user_nor_password() -> None:
     options = ConnectionOptions(nats_url="nats://me:secret@127.0.0.1:1,tok@localhost:1")
-    text = await refused(options)
-    assert "127.0.0.1:1" in text
+    text = await refused(options, "127.0.0.1:1")
     assert "secret" not in text
     assert "tok" not in text

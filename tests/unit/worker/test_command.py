@@ -72,6 +72,12 @@ def test_a_worker_that_cannot_start_says_why(
     write(folder, "wrong_of_the_test", "worker = Worker('w')\nworker.task('a')(lambda: None)")
     assert main(["wrong_of_the_test:worker"]) == CommandExit.NOT_STARTED
     assert "credentials_file /nowhere/u.creds can't be read" in capsys.readouterr().err
+    monkeypatch.setenv("TOWPATH_PREFIX", "Not.Good")
+    assert main(["wrong_of_the_test:worker"]) == CommandExit.NOT_STARTED
+    assert "the settings of the connection: prefix" in capsys.readouterr().err
+    monkeypatch.setenv("TOWPATH_WORKER_METRICS_PORT", "no-port")
+    assert main(["wrong_of_the_test:worker"]) == CommandExit.NOT_STARTED
+    assert "TOWPATH_WORKER_METRICS_PORT must be a port" in capsys.readouterr().err
 
 
 def test_flags_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

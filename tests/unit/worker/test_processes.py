@@ -80,7 +80,7 @@ async def test_what_a_task_notes_in_its_process_is_noted_by_the_worker() -> None
     assert (outcome.metadata, outcome.progress) == (
         {"a": {"x": 1, "y": None}}, {"n": 2, "text": "x"},
     )  # fmt: skip
-    assert outcome.heartbeats == 1
+    assert (outcome.heartbeats, outcome.events) == (1, (("made", {"n": 1}),))
     assert list(outcome.logs) == ["from the context", "from a library"]
 
 

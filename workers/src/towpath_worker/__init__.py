@@ -19,7 +19,7 @@ from towpath_worker.context import Cancelled, CancelledFlag, Context, LastError,
 from towpath_worker.credentials import ConnectionOptionsError
 from towpath_worker.following import Event, LogLine
 from towpath_worker.lifespans import LifespanError
-from towpath_worker.metrics import PrometheusMetrics, WorkerMetrics
+from towpath_worker.metrics import MetricsError, PrometheusMetrics, WorkerMetrics
 from towpath_worker.options import ConnectionOptions, WorkerOptions
 from towpath_worker.outcomes import Again, RetryAfter, TerminalError
 from towpath_worker.runs import RunFailed, RunHandle, StartManyError
@@ -50,6 +50,7 @@ __all__ = [
     "LastError",
     "LifespanError",
     "LogLine",
+    "MetricsError",
     "NoAnswerError",
     "NoTasksError",
     "NotConnectedError",

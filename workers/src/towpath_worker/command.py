@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from towpath_worker.credentials import ConnectionOptionsError
 from towpath_worker.lifespans import LifespanError
+from towpath_worker.metrics import MetricsError
 from towpath_worker.options import FROM_ENVIRONMENT
 from towpath_worker.reload import Reloader
 from towpath_worker.signatures import RegistrationError
@@ -29,12 +30,10 @@ LEVELS = ("debug", "info", "warning", "error")
 
 NOT_STARTED = (
     ConnectionOptionsError,
-    ImportError,
     LifespanError,
+    MetricsError,
     NoTasksError,
-    OSError,
     RegistrationError,
-    ValueError,
 )
 """What keeps a worker from starting and is not a fault of the SDK."""
 

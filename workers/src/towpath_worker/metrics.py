@@ -11,6 +11,11 @@ from typing import Final, Protocol
 ATTEMPT_BUCKETS_SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
 
 
+class MetricsError(RuntimeError):
+    """The page of the metrics, which was asked for, cannot be served: a port that is none or taken,
+    or the extra `metrics` is missing."""
+
+
 class WorkerMetrics(Protocol):
     """What a worker tells; give your own to send it elsewhere. Called in the event loop."""
 

@@ -31,7 +31,7 @@ class TaskOutcome(Struct, frozen=True, kw_only=True):
 
     `completed`: `output` and perhaps `again`; else the failure's `error_type`, `message`,
     `retryable`, `retry_after_ms`, `details`. `metadata` is the patch, `heartbeats` counts them,
-    `progress` is the last one, `logs` are the messages.
+    `progress` is the last one, `logs` are the messages, `events` the (name, data) that it emitted.
     """
 
     completed: bool = False
@@ -46,6 +46,7 @@ class TaskOutcome(Struct, frozen=True, kw_only=True):
     heartbeats: int = 0
     progress: Json = None
     logs: Sequence[str] = ()
+    events: Sequence[tuple[str, Json]] = ()
 
 
 async def run_task(  # noqa: PLR0913 -- the facts of a dispatch, by keyword
@@ -135,6 +136,7 @@ def _outcome(outcome: Outcome, notes: ContextNotes, *, heartbeat_count: int) -> 
         metadata=_value(notes.metadata),
         heartbeats=heartbeat_count,
         progress=_value(notes.progress),
+        events=tuple((event.name, _value(bytes(event.data))) for event in notes.events),
         logs=tuple(line.message for line in notes.log.lines()),
     )
     match outcome:

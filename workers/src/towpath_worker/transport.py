@@ -34,6 +34,8 @@ _log = logging.getLogger("towpath.worker.transport")
 RECONNECT_WAIT_SECONDS: Final = 0.25
 REBUILD_WAIT_MAX_SECONDS: Final = 5.0
 PENDING_BYTES_MAX: Final = 8 * 2**20
+TOLD_MAX: Final = 20
+"""Different errors that are logged until the connection is back."""
 
 
 class TransportError(Exception):
@@ -136,6 +138,8 @@ class Connection:
         self._closing = False
         self._opened = False
         self._last_error = ""
+        self._refused = False
+        self._told: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -271,7 +275,7 @@ class Connection:
             ) as error:
                 if isinstance(error, ConnectionOptionsError) and not self._opened:
                     raise
-                self._last_error = str(error) or repr(error)
+                self._remember(error)
                 _log.info("nats_unreachable url=%s error=%s", self._options.address, error)
                 with contextlib.suppress(nats.errors.Error, OSError):
                     await client.close()
@@ -291,9 +295,9 @@ class Connection:
 
         async def on_error(error: Exception) -> None:
             # A server that is away repeats itself four times a second: once is enough.
-            text = str(error) or repr(error)
-            if text != self._last_error:
-                self._last_error = text
+            text = self._remember(error)
+            if text not in self._told and len(self._told) < TOLD_MAX:
+                self._told.add(text)
                 _log.warning("nats_error name=%s error=%s", self._name, text)
 
         async def on_reconnect() -> None:
@@ -335,8 +339,19 @@ class Connection:
         self._client = None
         self._rebuilding = self._loop.create_task(self._rebuild(RECONNECT_WAIT_SECONDS))
 
+    def _remember(self, error: Exception) -> str:
+        """Keep why there is no connection. What the server said beats that it hung up then."""
+        text = str(error) or repr(error)
+        hung_up = isinstance(error, OSError) and self._refused
+        if not hung_up:
+            self._last_error = text
+            self._refused = not isinstance(error, OSError)
+        return text
+
     def _reset(self) -> None:
         self._last_error = ""
+        self._refused = False
+        self._told.clear()
         for callback in self._resets:
             callback()
 

@@ -9,9 +9,10 @@ from typing import Final, Literal, overload
 
 from towpath_protocol.ids import check_queue
 from towpath_worker import capture
+from towpath_worker.credentials import ConnectionOptionsError
 from towpath_worker.lifespans import L, Lifespan, LifespanFunction
 from towpath_worker.links import Links
-from towpath_worker.metrics import NoMetrics, PrometheusMetrics, WorkerMetrics
+from towpath_worker.metrics import MetricsError, NoMetrics, PrometheusMetrics, WorkerMetrics
 from towpath_worker.options import ConnectionOptions, WorkerOptions, connection_options
 from towpath_worker.processes import check_importable
 from towpath_worker.registry import F, P, Registry, RunIn
@@ -108,8 +109,8 @@ class Worker:
 
         Waits for NATS and for the engine as long as it takes. Installs no signal handlers. Raises
         RuntimeError when this worker is serving already; NoTasksError; LifespanError;
-        ConnectionOptionsError for a file that cannot be used; TaskTypeError for a task that a
-        process would not find.
+        ConnectionOptionsError for settings of the connection that cannot be used; TaskTypeError for
+        a task that a process would not find.
         """
         await self.serve_over(Links(name=f"towpath-worker/{self.queue}/{os.getpid()}"))
 
@@ -125,7 +126,7 @@ class Worker:
         for task in self.registry:
             if task.run_in is RunIn.PROCESS:
                 check_importable(task)
-        options = self._connection or connection_options(self._nats_url, self._prefix)
+        options = self._connection or self._found_options()
         self._loop = asyncio.get_running_loop()
         self._stop = StopRequest()
         lifespan = Lifespan(self._lifespan, queue=self.queue)
@@ -136,6 +137,12 @@ class Worker:
         finally:
             self._loop = self._stop = None
             await lifespan.close(timeout_seconds=self.options.lifespan_close_seconds)
+
+    def _found_options(self) -> ConnectionOptions:
+        try:
+            return connection_options(self._nats_url, self._prefix)
+        except ValueError as error:
+            raise ConnectionOptionsError(f"the settings of the connection: {error}") from error
 
     async def _serve(self, links: Links, options: ConnectionOptions, state: object) -> None:
         assert self._stop is not None, "set by the caller"
@@ -187,23 +194,32 @@ def run_workers(*workers: Worker, environ: Mapping[str, str] | None = None) -> N
 
     With `TOWPATH_WORKER_METRICS_PORT` in the environment it answers scrapes at that port (of
     `TOWPATH_WORKER_METRICS_HOST`, default 127.0.0.1). Raises what `Worker.serve` raises, and
-    ImportError when metrics are asked for and prometheus-client is not there.
+    MetricsError when that page cannot be served.
     """
     source = os.environ if environ is None else environ
     port = source.get(METRICS_PORT)
     if not port:
         asyncio.run(serve_workers(*workers))
         return
-    if not port.isdecimal():
-        raise ValueError(f"{METRICS_PORT} must be a port, not {port!r}")
-    metrics = PrometheusMetrics()
+    metrics, close = _served_metrics(port, source.get(METRICS_HOST) or "127.0.0.1")
     for worker in workers:
         worker.metrics = worker.metrics or metrics
-    close = metrics.serve(int(port), source.get(METRICS_HOST) or "127.0.0.1")
     try:
         asyncio.run(serve_workers(*workers))
     finally:
         close()
+
+
+def _served_metrics(port: str, host: str) -> tuple[PrometheusMetrics, Callable[[], None]]:
+    if not port.isdecimal() or int(port) > 65_535:
+        raise MetricsError(f"{METRICS_PORT} must be a port, not {port!r}")
+    try:
+        metrics = PrometheusMetrics()
+        return metrics, metrics.serve(int(port), host)
+    except ImportError as error:
+        raise MetricsError(str(error)) from error
+    except OSError as error:
+        raise MetricsError(f"the metrics cannot be served at {host}:{port}: {error}") from error
 
 
 async def serve_workers(*workers: Worker) -> None:
