@@ -240,11 +240,16 @@ class Client(OperatorCalls):
 
         Raises LookupError when no run has or had it.
         """
-        page = await self.list_page(workflow, key=key)
-        live = [run for run in page.runs if run.settled_at is None]
-        if not page.runs:
-            raise LookupError(f"no run of workflow {workflow!r} has or had the key {key!r}")
-        return self.handle((live or page.runs)[0].run_id)
+        cursor: str | None = None
+        while True:
+            # A page may be short, and even empty, before the last one.
+            page = await self.list_page(workflow, key=key, cursor=cursor)
+            cursor = page.next_cursor
+            if page.runs:
+                live = [run for run in page.runs if run.settled_at is None]
+                return self.handle((live or page.runs)[0].run_id)
+            if cursor is None:
+                raise LookupError(f"no run of workflow {workflow!r} has or had the key {key!r}")
 
     async def get(self, run_id: str, *, steps_cursor: str | None = None) -> replies.RunView:
         """The run with a page of its steps. NotFoundError: `run_not_found`."""
