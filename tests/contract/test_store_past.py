@@ -24,8 +24,9 @@ from tests.support.store_builders import (
 from towpath_engine.core.model import Run
 from towpath_engine.core.payloads import RowsOutput
 from towpath_engine.core.states import RunStatus
-from towpath_engine.store.interface import KeyClaim, KeyedSignalId, LogLine, Store
+from towpath_engine.store.interface import KeyClaim, KeyedSignalId, Store
 from towpath_engine.store.past import Purge, PurgedBatch, PurgeSize
+from towpath_engine.store.records import LogLine
 
 DAY_MS = 86_400_000
 SIZE = PurgeSize(runs_max=100, transitions_max=10_000)
@@ -215,21 +216,5 @@ async def test_the_workflow_with_the_oldest_run_comes_first(store: Store) -> Non
     await store.deploy_workflow("other", "f-other", a_document("other"))
     other = a_settled(2, at=-5, workflow="other", definition=a_run().definition)
     await settled(store, a_settled(1), other)
-    whose = [
-        (await store.past.purge_overdue(1, SIZE, now=later(9))).workflow for _ in range(3)
-    ]
+    whose = [(await store.past.purge_overdue(1, SIZE, now=later(9))).workflow for _ in range(3)]
     assert whose == ["other", "order", None]
-
-
-async def test_a_run_that_somebody_has_in_hand_is_left_for_later(
-    store: Store, kind: str
-) -> None:
-    await settled(store, a_settled(1), a_settled(2, at=1))
-    if kind == "memory":
-        return  # its transactions take turns
-    async with store.transaction() as tx:
-        await tx.lock_runs([an_id(1)])
-        batch = await store.past.purge_before("order", later(99), SIZE)
-        assert batch.purged == 1
-        assert await left(store, [1, 2]) == [1]
-    assert (await store.past.purge_before("order", later(99), SIZE)).purged == 1

@@ -25,14 +25,16 @@ SELECT id, CASE WHEN live THEN 'waiting' ELSE 'completed' END, 3, 6, workflow, 1
 FROM filler
 """
 ROWS = (
-    "INSERT INTO run_request (workflow, request_id, run_id) SELECT workflow, 'r' || n, id FROM filler",
+    "INSERT INTO run_request (workflow, request_id, run_id)"
+    " SELECT workflow, 'r' || n, id FROM filler",
     "INSERT INTO run_tag (run_id, tag, created_at) SELECT id, 't', at FROM filler",
     """INSERT INTO step (
       run_id, path, kind, status, visit, attempt, iteration, release_count, dispatch_no, settled_at)
       SELECT id, 's' || k, 'pass', 'completed', 1, 0, 0, 0, 0, at
       FROM filler, generate_series(1, 2) AS k""",
     """INSERT INTO transition (run_id, seq, at, what, cause)
-      SELECT id, k, at, 'run-started', '{"type":"start"}' FROM filler, generate_series(1, 6) AS k""",
+      SELECT id, k, at, 'run-started', '{"type":"start"}'
+      FROM filler, generate_series(1, 6) AS k""",
     "INSERT INTO log (run_id, path, attempt, token, at, lines) SELECT id, 's1', 1, 't', at, '[]'"
     " FROM filler WHERE n % 10 = 0",
     """INSERT INTO signal (run_id, number, name, payload, message_id, received_at)

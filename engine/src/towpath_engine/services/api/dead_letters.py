@@ -31,11 +31,10 @@ from towpath_protocol.times import format_instant
 log = structlog.get_logger(__name__)
 
 _BEGINNING_BYTES: Final = 2 * 1024
-"""Of a body in the list, and of all headers there."""
-_WHOLE_BYTES: Final = 512 * 1024
-"""Of a body that is asked for: base64 makes two thirds of a megabyte of it."""
-_HEADERS_BYTES: Final = 64 * 1024
-_CUT: Final = " … (cut)"
+"""Of a body in the list."""
+_WHOLE_BYTES: Final = 448 * 1024
+"""Of a body that is asked for: as base64, and with headers of the 64 KiB that a stream takes,
+escaped at their worst, it fits into an answer."""
 _DONE: Final = {
     OutcomeKind.APPLIED: "applied",
     OutcomeKind.DUPLICATE: "duplicate",
@@ -79,7 +78,7 @@ class DeadLetterDesk:
                 ErrorCode.DEAD_LETTER_NOT_FOUND, f"there is no dead letter {body.id}"
             )
         size = len(letter.body)
-        return _view(CutLetter(letter=letter, body_bytes=size), _HEADERS_BYTES, _WHOLE_BYTES)
+        return _view(CutLetter(letter=letter, body_bytes=size), _WHOLE_BYTES)
 
     async def discard(self, request: ApiRequest) -> DiscardedDeadLetters:
         """dead-letter.discard"""
@@ -136,9 +135,7 @@ def _failed(letter_id: str, code: str, message: str) -> ReplayedDeadLetter:
     return ReplayedDeadLetter(id=letter_id, outcome="failed", error=error)
 
 
-def _view(
-    row: CutLetter, headers_bytes_max: int, body_bytes_max: int = _BEGINNING_BYTES
-) -> DeadLetterView:
+def _view(row: CutLetter, body_bytes_max: int) -> DeadLetterView:
     letter = row.letter
     return DeadLetterView(
         id=letter.id,
@@ -146,23 +143,9 @@ def _view(
         reason=letter.reason,
         message=letter.message,
         subject=letter.subject,
-        headers=_cut_headers(letter.headers, headers_bytes_max),
+        headers=letter.headers,
         body=letter.body[:body_bytes_max],
         body_bytes=row.body_bytes,
         run_id=letter.run_id,
         step=letter.step,
     )
-
-
-def _cut_headers(given: dict[str, str], bytes_max: int) -> dict[str, str]:
-    """The headers, shortened where they have more than `bytes_max` characters together: headers
-    may be the very fault of the message, and its letter must still fit into an answer."""
-    found: dict[str, str] = {}
-    room = bytes_max
-    for name, value in given.items():
-        if len(name) + len(value) > room:
-            found[name[:room]] = value[: max(0, room - len(name))] + _CUT
-            break
-        found[name] = value
-        room -= len(name) + len(value)
-    return found
