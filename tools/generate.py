@@ -1,5 +1,5 @@
 """Writes the files that are derived from code: JSON Schemas, AsyncAPI, the table
-of error codes, the state machines, the settings.
+of error codes, the state machines, the operations, the settings.
 
 `generate.py` writes them, `generate.py --check` names the stale ones and exits with 1. A generator
 is a function that returns relative path → content; the list of them is GENERATORS.
@@ -75,6 +75,12 @@ def state_machines() -> Mapping[str, str]:
     return {"docs/state-machines.md": str(vars(module)["state_machines_markdown"]())}
 
 
+def operations_table() -> Mapping[str, str]:
+    """What every operation does in every status."""
+    module = _load("operations_table")
+    return {"docs/operations-table.md": str(vars(module)["operations_markdown"]())}
+
+
 def settings_page() -> Mapping[str, str]:
     """The reference of the engine's settings."""
     module = _load("settings_page")
@@ -104,6 +110,7 @@ GENERATORS: Final[tuple[Generator, ...]] = (
     asyncapi,
     error_codes,
     state_machines,
+    operations_table,
     definition_schema,
     settings_page,
 )

@@ -106,7 +106,7 @@ ERRORS: Final[Mapping[ErrorCode, ErrorFacts]] = {
     ),
     ErrorCode.RUN_SETTLED: ErrorFacts(409, "The run has settled; the message names its status."),
     ErrorCode.KEY_CONFLICT: ErrorFacts(
-        409, "A live run holds the key, and `on_conflict` says reject."
+        409, "A live run holds the key, and `on_conflict` says reject, or a retry needs it."
     ),
     ErrorCode.REQUEST_CONFLICT: ErrorFacts(
         409, "The request id was used before for something else."
@@ -116,7 +116,7 @@ ERRORS: Final[Mapping[ErrorCode, ErrorFacts]] = {
         409, "The run is still live; only a settled one can be restarted, retried or purged."
     ),
     ErrorCode.NOT_RETRYABLE: ErrorFacts(
-        409, "The run settled in a status that retry or redrive does not continue from."
+        409, "Retry or redrive does not go on there: the status, or the step that is named."
     ),
     ErrorCode.ALREADY_COMPENSATED: ErrorFacts(
         409, "A step of the run was undone; start it anew with restart."

@@ -1,0 +1,102 @@
+"""Every cell of the table of operations that is the core's to decide."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.builders import BEGIN, a_task, a_wait
+from tests.support.scenario import Story, given
+from towpath_engine.core.effects import Decision, Verdict
+from towpath_engine.core.events import PauseRequested, ResumeRequested
+from towpath_engine.core.model import Cause
+from towpath_engine.core.operations import OPERATIONS, REACHABLE, Effect, Operation
+from towpath_engine.core.states import LIVE_RUN, RunStatus
+
+VERDICTS = {
+    Effect.DONE: Verdict.APPLIED,
+    Effect.QUIET: Verdict.IGNORED,
+    Effect.REFUSED: Verdict.REFUSED,
+    Effect.STALE: Verdict.STALE,
+}
+
+
+def a_story(status: RunStatus) -> Story:
+    """A run in this status whose first step, if it was reached, is done."""
+    steps = (a_task("first"), a_task("work"), a_wait("ask"))
+    start_at = BEGIN.replace(year=2031) if status is RunStatus.PENDING else None
+    story = given(*steps, timeout="1h", start_at=start_at)
+    if status is not RunStatus.PENDING:
+        story.completes("first")
+    match status:
+        case RunStatus.WAITING | RunStatus.COMPLETED:
+            story.completes("work")
+        case RunStatus.FAILED:
+            story.fails("work")
+        case RunStatus.CANCELLED:
+            story.is_cancelled()
+        case RunStatus.TIMED_OUT:
+            story.time_passes_until_due(None)
+        case _:
+            pass
+    if status is RunStatus.COMPLETED:
+        story.is_signalled()
+    assert story.status() == status.value
+    return story
+
+
+CAUSE = Cause(type="operator", by="ada")
+
+
+def _paused(story: Story) -> Decision:
+    return story.happens(PauseRequested(seed=story.seed(), cause=CAUSE))
+
+
+def _resumed(story: Story) -> Decision:
+    if RunStatus(story.status()) in LIVE_RUN:
+        _paused(story)
+    return story.happens(ResumeRequested(seed=story.seed(), cause=CAUSE))
+
+
+def _late(story: Story) -> Decision:
+    token = story.message(0).token if story.dispatches else "a-token"
+    return story.completes("first", token=token)
+
+
+DOING: dict[Operation, Callable[[Story], Decision]] = {
+    Operation.SIGNAL: lambda story: story.is_signalled("go"),
+    Operation.CANCEL: lambda story: story.is_cancelled(),
+    Operation.PAUSE: _paused,
+    Operation.RESUME: _resumed,
+    Operation.RETRY: lambda story: story.is_retried(),
+    Operation.REDRIVE: lambda story: story.is_redriven("first"),
+    Operation.REPORT: _late,
+    Operation.TIMER: lambda story: story.timer_fires("first"),
+}
+CELLS = [(operation, status) for operation in DOING for status in RunStatus if status in REACHABLE]
+
+
+@pytest.mark.parametrize(("operation", "status"), CELLS, ids=str)
+def test_every_operation_does_in_every_status_what_the_table_says(
+    operation: Operation, status: RunStatus
+) -> None:
+    answer = OPERATIONS[operation][status]
+    story = a_story(status)
+    decision = DOING[operation](story)
+    assert decision.verdict is VERDICTS[answer.effect]
+    assert decision.refusal == (None if answer.code is None else answer.code.value)
+    if answer.effect is Effect.REFUSED:
+        assert decision.message is not None
+        assert status.value in decision.message, "a refusal names the status"
+    if answer.effect is not Effect.DONE:
+        assert story.status() == status.value
+
+
+def test_only_what_the_shell_answers_without_the_core_is_missing() -> None:
+    of_the_shell = {Operation.RESTART, Operation.PURGE, Operation.RESULT}
+    assert DOING.keys() == set(Operation) - of_the_shell
+
+
+def test_a_code_is_given_exactly_when_an_operation_is_refused() -> None:
+    answers = [answer for row in OPERATIONS.values() for answer in row.values()]
+    assert answers
+    assert all((answer.code is not None) == (answer.effect is Effect.REFUSED) for answer in answers)
