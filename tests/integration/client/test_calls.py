@@ -1,5 +1,6 @@
 """The client against a test that answers `P.api.>` with plain nats-py."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -7,8 +8,9 @@ import pydantic
 import pytest
 from msgspec import Struct
 
-from tests.integration.client.conftest import Answer, ApiSide, caller_of, refusal
+from tests.integration.client.conftest import Answer, ApiSide, caller_of, connect, refusal
 from tests.support.engine_side import new_run_id
+from tests.support.eventually import let_pass
 from towpath_protocol.errors import ProtocolError
 from towpath_protocol.replies import StartedRun
 from towpath_worker import (
@@ -119,6 +121,24 @@ async def test_a_retry_that_may_have_arrived_is_not_sent_again(
     with pytest.raises(OutcomeUnknownError, match="look at the run before you repeat it"):
         await asking.handle(new_run_id()).retry()
     assert len(api.bodies("run.retry")) == 1
+
+
+async def test_a_call_waits_for_an_engine_that_is_still_coming(
+    jetstream_url: str, prefix: str
+) -> None:
+    retried = {"run_id": new_run_id(), "status": "running", "steps": ["a"], "dry_run": False}
+    nats: Any = await connect(jetstream_url)
+    side = ApiSide(nats, prefix)
+    side.answers["run.retry"] = lambda _: retried
+    async with Client(nats_url=jetstream_url, prefix=prefix) as client:
+        # It is a verb that is sent once at most: while nobody listens, it was not sent.
+        calling = asyncio.create_task(client.handle(new_run_id()).retry())
+        await let_pass(0.3)
+        assert not calling.done()
+        await side.listen()
+        assert (await calling).steps == ("a",)
+    assert len(side.bodies("run.retry")) == 1
+    await nats.close()
 
 
 @pytest.mark.parametrize(

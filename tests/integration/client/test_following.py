@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -190,12 +191,11 @@ async def test_an_iterator_that_is_left_early_leaves_nothing_behind(
     handle = await client.start("waiting")
     connection: Any = caller_of(client).connection
     for _ in range(3):
-        events: Any = handle.events()
-        async for event in events:
-            assert event.type == "run-started"
-            assert len(connection._subscriptions) == 1
-            break
-        await events.aclose()
+        async with aclosing(handle.events()) as events:
+            async for event in events:
+                assert event.type == "run-started"
+                assert len(connection._subscriptions) == 1
+                break
     assert connection._subscriptions == []
 
 

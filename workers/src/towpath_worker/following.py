@@ -7,7 +7,7 @@ no right on JetStream is needed.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -163,7 +163,7 @@ async def following(reader: RunReader, run_id: str) -> AsyncGenerator[Follower]:
         await connection.unsubscribe(subscription)
 
 
-async def events_of(reader: RunReader, run_id: str, *, after_seq: int = 0) -> AsyncIterator[Event]:
+async def events_of(reader: RunReader, run_id: str, *, after_seq: int = 0) -> AsyncGenerator[Event]:
     """What happened and happens to the run after `after_seq`, in order, until it has settled."""
     async with following(reader, run_id) as follower:
         status = follower.run.status
@@ -185,7 +185,7 @@ async def events_of(reader: RunReader, run_id: str, *, after_seq: int = 0) -> As
 
 async def log_lines_of(
     reader: RunReader, run_id: str, *, step: str | None = None
-) -> AsyncIterator[LogLine]:
+) -> AsyncGenerator[LogLine]:
     """The log lines of the run, of one step or of all, as reports bring them, until it has
     settled."""
     async with following(reader, run_id) as follower:

@@ -6,7 +6,7 @@ answers (see `towpath_worker.api_errors`).
 
 import builtins
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final, TypeVar, overload
 
 from msgspec import UNSET, Raw, UnsetType
@@ -129,12 +129,13 @@ class RunHandle:
         found = self._reader.transitions(self.run_id, after_seq=after_seq, payloads=payloads)
         return [transition async for transition in found]
 
-    def events(self, *, after_seq: int = 0) -> AsyncIterator[Event]:
+    def events(self, *, after_seq: int = 0) -> AsyncGenerator[Event]:
         """What happened and happens to the run, in order of `seq` without gaps or repeats.
 
         Begins with the first event after `after_seq` and ends when the run has settled. Lost
         messages and reconnections are made up for from the history; an outage longer than the
-        client's timeout raises TransportError, and a new call with the last `seq` goes on.
+        client's timeout raises TransportError, and a new call with the last `seq` goes on. Leave it
+        early inside `contextlib.aclosing`, else its subscription ends when it is collected.
         """
         return events_of(self._reader, self.run_id, after_seq=after_seq)
 
@@ -149,7 +150,7 @@ class RunHandle:
             after = page.next_after
         return found
 
-    def follow_logs(self, *, step: str | None = None) -> AsyncIterator[LogLine]:
+    def follow_logs(self, *, step: str | None = None) -> AsyncGenerator[LogLine]:
         """As `logs`, then every new line, until the run has settled. Lines come with the report
         that ends an attempt."""
         return log_lines_of(self._reader, self.run_id, step=step)
