@@ -6,7 +6,7 @@ limits, or by a fault; the first difference says where to look. Signs of life th
 the payload of the transition that ended their attempt.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -67,12 +67,15 @@ def replay(run: Run, history: Sequence[Transition]) -> Iterator[Turn]:
     """
     run = _as_started(run, history)
     outputs = Outputs(history)
+    rows: dict[str, Step] = {}
     for number, recorded in enumerate(decisions_of(history), start=1):
-        turn = _decide_again(number, run, recorded, outputs)
+        began = Turn(number=number, recorded=recorded, event=None, before=run, after=run)
+        turn = _decide_again(began, outputs, rows)
         yield turn
         if turn.difference is not None:
             return
         run = turn.after
+        rows.update((step.path, step) for step in turn.changed)
 
 
 def decisions_of(history: Iterable[Transition]) -> Iterator[Sequence[Transition]]:
@@ -101,10 +104,10 @@ def _as_started(run: Run, history: Sequence[Transition]) -> Run:
 # One decision
 
 
-def _decide_again(number: int, run: Run, recorded: Sequence[Transition], outputs: Outputs) -> Turn:
-    turn = Turn(number=number, recorded=recorded, event=None, before=run, after=run)
+def _decide_again(turn: Turn, outputs: Outputs, rows: Mapping[str, Step]) -> Turn:
+    recorded = turn.recorded
     try:
-        alive, event = rebuild(run, recorded, outputs)
+        alive, event = rebuild(turn.before, recorded, outputs, rows)
         turn = replace(turn, event=event)
         decision = decide(alive, event, recorded[0].at)
     except Unreplayable as fault:

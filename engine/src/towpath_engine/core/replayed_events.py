@@ -13,32 +13,38 @@ from towpath_engine.core.events import (
     DispatchVanished,
     Event,
     PauseRequested,
+    RedriveRequested,
     ReportReceived,
     ResumeRequested,
+    RetryRequested,
     RunBegun,
     SignalReceived,
     StepAdmitted,
     TimerDue,
 )
 from towpath_engine.core.gate import gate_of_history
-from towpath_engine.core.model import Cause, KeptSignal, Run, Transition
+from towpath_engine.core.model import KeptSignal, Run, Step, Transition
 from towpath_engine.core.payloads import Payload, decode_payload
 from towpath_engine.core.replayed_reports import Outputs, Unreplayable, report_of
-from towpath_engine.core.states import OPEN_STEP, StepStatus
+from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, StepStatus
 from towpath_engine.core.transitions import RunChange, StepChange
 from towpath_protocol.times import parse_instant
 
 _LOST: Final = "the broker gave the attempt up: "
 
 
-def rebuild(run: Run, recorded: Sequence[Transition], outputs: Outputs) -> tuple[Run, Event]:
+def rebuild(
+    run: Run, recorded: Sequence[Transition], outputs: Outputs, rows: Mapping[str, Step]
+) -> tuple[Run, Event]:
     """The event behind the transitions of one decision, and the run as it was then: with what
-    unrecorded signs of life had left on it.
+    unrecorded signs of life had left on it, and with all rows of steps if it goes on after its end.
 
     Raises Unreplayable, or an error of msgspec for a payload that can't be read.
     """
     payload = decode_payload(recorded[0].payload)
     alive = _with_signs_of_life(run, recorded[0], payload)
+    if run.status in SETTLED_RUN:
+        alive = replace(run, steps=dict(rows))
     event = _event_of(alive, recorded, payload, outputs)
     return alive, replace(event, gate=gate_of_history(recorded))
 
@@ -75,15 +81,16 @@ def _event_of(
         case "cancel":
             by, reason = _who_cancelled(recorded)
             return CancelRequested(seed=seed, cause=cause, by=by, reason=reason)
-        case "engine" | "pause" | "resume" | "admitted":
-            return _event_of_the_shell(first, seed, cause)
+        case "engine" | "pause" | "resume" | "admitted" | "retry" | "redrive":
+            return _event_of_the_shell(first, payload)
         case "report" | "delivered" | "lost":
             return _event_of_attempt(run, recorded, payload, outputs)
         case other:
             raise _give_up(first, f"a cause of type {other!r} is not known")
 
 
-def _event_of_the_shell(first: Transition, seed: str, cause: Cause) -> Event:
+def _event_of_the_shell(first: Transition, payload: Payload) -> Event:
+    seed, cause = first.cause.seed or "", replace(first.cause, seed=None)
     match cause.type:
         case "engine":
             return DecisionContinued(seed=seed, cause=cause)
@@ -91,8 +98,20 @@ def _event_of_the_shell(first: Transition, seed: str, cause: Cause) -> Event:
             return PauseRequested(seed=seed, cause=cause)
         case "resume":
             return ResumeRequested(seed=seed, cause=cause)
+        case "retry":
+            step = None if first.data is None else first.data.get("step")
+            return RetryRequested(seed=seed, cause=cause, step=step, input=_given_input(payload))
+        case "redrive":
+            return RedriveRequested(
+                seed=seed, cause=cause, step=_text(first, "step"), input=_given_input(payload)
+            )
         case _:
             return StepAdmitted(seed=seed, cause=cause, path=first.step)
+
+
+def _given_input(payload: Payload) -> bytes | None:
+    """What an operator gave instead of the step's own input."""
+    return bytes(payload.input) or None
 
 
 def _event_of_attempt(
