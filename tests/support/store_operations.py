@@ -45,6 +45,7 @@ Operation = Callable[[Store], Awaitable[Any]]
 
 PATHS = ("a", "b", "c[1]/x")
 KEYS = ("k1", "k2")
+HOLDERS = ("run", "queue:default", "window:default", "task:t")
 VALUES = (None, b"null", b"1.0", b"9007199254740993", b'{"a":"\xc3\xa9"}')
 
 
@@ -192,6 +193,9 @@ class Operations:
             replace(base, **resting, waiting_for=WaitReason.BACKOFF, wake_at=soon),
             replace(base, **resting, waiting_for=WaitReason.SIGNAL, signal="s", wake_at=soon),
             replace(base, **resting, waiting_for=WaitReason.SIGNAL, signal="s"),
+            replace(
+                base, status=StepStatus.READY, token=None, held_by=self._random.choice(HOLDERS)
+            ),
             completed(base, output=self._random.choice(VALUES), settled_at=later(self._clock)),
             completed(
                 base, status=StepStatus.FAILED, output=None,
@@ -305,6 +309,10 @@ async def snapshot(store: Store, run_ids: Sequence[str]) -> dict[str, Any]:
         "letters": await store.letters.page(None, 10**6, body_bytes_max=10**6),
         "parked": [row.id for row in await store.due_parked(10**6)],
         "runs": await store.list_runs(RunFilter(), None, 10**6),
+        "backlogs": await store.admission.backlogs(1000),
+        "held": [
+            sorted(await store.admission.held(h, by_level=3, by_time=2), key=repr) for h in HOLDERS
+        ],
         "keys": [await store.get_key("order", key) for key in KEYS],
     }
     async with store.transaction() as tx:

@@ -114,7 +114,7 @@ async def test_a_thousand_pieces_of_garbage_are_each_accounted_for(
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
 async def test_every_verb_refuses_garbage_with_a_code(wire: WireClient, verb: str) -> None:
-    lenient = verb in {"workflow.list", "run.list", "dead-letter.list"}  # they need nothing
+    lenient = verb.endswith(".list")  # they need nothing
     for body in BODIES:
         status, code = await _answer(wire, verb, body)
         if not VERBS[verb].built:

@@ -52,6 +52,11 @@ def holder(scope: Scope, name: str) -> str:
     return f"{scope.value}:{name}"
 
 
+def scope_of_holder(held_by: str) -> str:
+    """What kind of holder it is, as run.get and run.explain name it."""
+    return held_by.partition(":")[0]
+
+
 def version_name(workflow: str, version: int) -> str:
     """How a version is named where a pause names one."""
     return f"{workflow}@{version}"

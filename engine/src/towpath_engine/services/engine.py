@@ -17,6 +17,7 @@ from towpath_engine.services.api.dead_letters import DeadLetterDesk
 from towpath_engine.services.api.explain import Explain
 from towpath_engine.services.api.lists import Lists
 from towpath_engine.services.api.operations import Operations
+from towpath_engine.services.api.pauses import PauseHandlers
 from towpath_engine.services.api.queries import Queries
 from towpath_engine.services.api.records import Records
 from towpath_engine.services.api.restarts import Restarts
@@ -268,6 +269,7 @@ class Engine:
         commands = Commands(self._shell, reader=reader)
         restarts = Restarts(self._shell, reader=reader)
         operations = Operations(self._shell, reader=reader)
+        pauses = PauseHandlers(self._shell, admission=self._admission, reader=reader)
         queries = Queries(store=self._store, waiters=self._waiters, reader=reader)
         workflows = Workflows(
             store=self._store, definitions=self._definitions, queues=self._queues, reader=reader
@@ -294,6 +296,15 @@ class Engine:
             "run.restart": restarts.restart,
             "run.retry": operations.retry,
             "run.redrive": operations.redrive,
+            "run.pause": pauses.pause_run,
+            "run.resume": pauses.resume_run,
+            "workflow.pause": pauses.pause_workflow,
+            "workflow.resume": pauses.resume_workflow,
+            "queue.pause": pauses.pause_queue,
+            "queue.resume": pauses.resume_queue,
+            "task.pause": pauses.pause_task,
+            "task.resume": pauses.resume_task,
+            "pause.list": pauses.list_all,
             "run.get": queries.get,
             "run.output": queries.output,
             "run.result": queries.result,

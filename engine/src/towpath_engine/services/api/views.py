@@ -6,12 +6,14 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from towpath_engine.core.definition import StepDef
+from towpath_engine.core.gate import scope_of_holder
 from towpath_engine.core.model import Failure, Run, Step, Transition
-from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus
+from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus, WaitReason
 from towpath_protocol import codec
 from towpath_protocol.priorities import PRIORITIES
 from towpath_protocol.replies import (
     ErrorView,
+    PauseInfo,
     RunResult,
     RunSummary,
     RunView,
@@ -75,11 +77,25 @@ def run_view(run: Run, steps: tuple[StepView, ...], cursor: str | None) -> RunVi
         parent_run_id=run.parent_run_id,
         restarted_from=run.restarted_from,
         triggered_by=run.triggered_by,
+        cancelled_by=_present(run.cancelled_by),
+        cancel_reason=_present(run.cancel_reason),
+        pause=_pause_info(run),
         steps=steps,
         steps_cursor=cursor,
         input_omitted=input_omitted,
         output_omitted=output_omitted,
     )
+
+
+def _present(text: str | None) -> str | UnsetType:
+    """A field that is absent where there is nothing to say."""
+    return UNSET if text is None else text
+
+
+def _pause_info(run: Run) -> PauseInfo | UnsetType:
+    if run.paused_at is None:
+        return UNSET
+    return PauseInfo(at=format_instant(run.paused_at), by=run.paused_by, reason=run.pause_reason)
 
 
 def _value(text: bytes | None, bytes_max: int) -> tuple[Raw | None, int | UnsetType]:
@@ -105,6 +121,7 @@ def run_summary(run: Run) -> RunSummary:
         created_at=format_instant(run.created_at),
         started_at=instant(run.started_at),
         settled_at=instant(run.settled_at),
+        paused=UNSET if run.paused_at is None else True,
     )
 
 
@@ -158,6 +175,11 @@ def step_view(step: Step, room: int) -> tuple[StepView, int]:
         started_at=instant(step.started_at),
         settled_at=instant(step.settled_at),
         wake_at=instant(step.wake_at),
+        task=_present(step.task),
+        queue=_present(step.queue),
+        waiting_for=UNSET if step.waiting_for is None else step.waiting_for.value,
+        signal=_present(step.signal if step.waiting_for is WaitReason.SIGNAL else None),
+        held_by=_present(None if step.held_by is None else scope_of_holder(step.held_by)),
         output_omitted=omitted,
     )
     return view, room
