@@ -149,7 +149,7 @@ async def test_whatever_the_core_decides_comes_back_as_it_was_decided(
                 assert await count_runs_without_reason(store) == 0
             decisions += len(recorded)
             last = recorded[-1][0].run
-            history = await store.get_history(last.id, 0, 10_000)
+            history = await store.past.history(last.id, 0, 10_000, bytes_max=2**40)
             written = [row for decision, _ in recorded for row in decision.transitions]
             assert history == written
             assert [row.seq for row in history] == list(range(1, last.seq + 1))
