@@ -90,6 +90,36 @@ async def test_an_eventful_run_is_exported_and_comes_out_the_same(
     assert (as_json["same"], as_json["transitions"]) == (True, len(history))
 
 
+async def test_what_operators_did_to_a_run_replays_too(
+    wire: WireClient, settings: Settings, tmp_path: Path
+) -> None:
+    steps = [{"name": "a", "task": "a"}, {"name": "b", "task": "b"}]
+    await wire.deploy({"workflow": "two", "steps": steps})
+    run_id = await wire.start("two")
+    await wire.complete(await wire.take(), {"first": 1})
+    await wire.api("run.pause", run_id=run_id, by="ann", reason="wait")
+    await wire.fail(await wire.take(), retryable=False)
+    assert (await wire.result(run_id))["status"] == "failed"
+    await wire.api("run.retry", run_id=run_id, input={"edited": None}, by="ann")
+    again = await wire.take()
+    assert again["input"] == {"edited": None}
+    await wire.fail(again, retryable=False)
+    await wire.result(run_id)
+    await wire.api("run.redrive", run_id=run_id, step="a", by="ann", reason="mended")
+    await wire.api("run.pause", run_id=run_id)
+    await wire.complete(await wire.take(), {"second": 2})
+    await wire.step_in(run_id, "b", "ready")
+    await wire.api("run.resume", run_id=run_id)
+    await wire.complete(await wire.take(), "done")
+    assert (await wire.result(run_id))["output"] == "done"
+    file = str(tmp_path / "run.json")
+    await towpath(settings, "history", run_id, "--export", file)
+    replayed = await towpath(settings, "replay", file)
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    whats = {row["what"] for row in await wire.history(run_id)}
+    assert {"run-retried", "run-redriven", "run-paused", "run-resumed"} <= whats
+
+
 async def test_the_first_difference_is_shown_with_both_sides(
     wire: WireClient, settings: Settings, tmp_path: Path
 ) -> None:
