@@ -14,8 +14,9 @@ from datetime import timedelta
 import msgspec
 from msgspec.structs import replace
 
-from tests.support.builders import BEGIN, a_cause, raw
+from tests.support.builders import BEGIN, a_cause
 from tests.support.definitions import SIGNALS, definitions
+from tests.support.drawn_reports import reports_of
 from tests.support.scenario import Story
 from towpath_engine.core.decide import decide
 from towpath_engine.core.effects import (
@@ -50,18 +51,7 @@ from towpath_engine.core.states import (
     WaitReason,
 )
 from towpath_engine.core.transitions import StepChange
-from towpath_protocol.failures import Failure
-from towpath_protocol.reports import (
-    Again,
-    CustomEvent,
-    ReleaseReason,
-    Report,
-    StepCompleted,
-    StepFailed,
-    StepHeartbeat,
-    StepReleased,
-    StepStarted,
-)
+from towpath_protocol.reports import Report
 
 __all__ = ["Tally", "World", "definitions"]
 
@@ -244,7 +234,7 @@ class World(Story):
         self.stream.remove(dispatch)
         step = self.steps[dispatch.path]
         salt = self.run.definition.fingerprint
-        for report in _reports_of(step, choice, salt, harmless=self.harmless):
+        for report in reports_of(step, choice, salt, harmless=self.harmless):
             self._send(dispatch.token, report)
 
     def _send(self, token: str, report: Report) -> None:
@@ -497,41 +487,3 @@ def _check_step(step: Step) -> None:
     if step.status not in OPEN_STEP:
         assert step.due_at is None
     assert (step.settled_at is not None) == (step.status in SETTLED_STEP)
-
-
-def _reports_of(step: Step, choice: int, salt: str, *, harmless: bool) -> list[Report]:
-    """What a worker sends for an attempt. Its outcome depends on the attempt alone, the signs of
-    life around it on `choice`."""
-    worker = f"w{choice % 3}"
-    reports: list[Report] = []
-    if choice % 2:
-        reports.append(StepStarted(worker_id=worker))
-    if choice % 3 == 1:
-        reports.append(StepHeartbeat(worker_id=worker, n=choice, progress=raw(choice)))
-    if choice % 7 >= 5:
-        reason = tuple(ReleaseReason)[choice % 3]
-        reports.append(StepReleased(worker_id=worker, reason=reason))
-    elif choice % 11 != 10 or harmless:
-        reports.append(_outcome_of(step, worker, salt))
-    return reports
-
-
-def _outcome_of(step: Step, worker: str, salt: str) -> Report:
-    identity = f"{step.path}/{step.visit}/{step.iteration}/{step.attempt}"
-    chance = hashlib.blake2b((salt + identity).encode(), digest_size=2).digest()[0] % 16
-    events = (CustomEvent(name="seen", data=raw(identity)),) if chance in (0, 3, 6, 7, 8) else ()
-    match chance:
-        case 1 | 2:
-            error = Failure(type="Boom", message="it failed", retryable=chance == 1)
-            return StepFailed(worker_id=worker, error=error)
-        case 3:
-            error = Failure(type="Never", message="it failed", retry_after_ms=0)
-            return StepFailed(worker_id=worker, error=error, events=events)
-        case 4 | 5:
-            again = Again(after_ms=None if chance == 4 else 0)
-            return StepCompleted(worker_id=worker, output=raw(identity), again=again)
-        case _:
-            patch = raw({"last": step.path, "n": step.visit})
-            return StepCompleted(
-                worker_id=worker, output=raw(identity), metadata=patch, events=events
-            )

@@ -190,3 +190,32 @@ async def test_a_retry_with_the_key_of_a_run_that_just_ends_is_refused_or_wins(
         assert again == ("run_not_settled" if retried == "ok" else "ok")
         assert (await wire.run(run_id))["status"] == "running"
         assert await _answer(wire, "run.cancel", workflow="one", key=key) == "ok"
+
+
+async def test_pauses_and_resumes_at_once_leave_the_run_as_the_last_one_said(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(chain(length=2))
+    for _ in range(ROUNDS):
+        run_id = await wire.start("chain")
+        first = await _take(wire, run_id)
+        verbs = ["run.pause", "run.resume"] * 3
+        answers, _ = await asyncio.gather(
+            asyncio.gather(*[wire.api(verb, run_id=run_id) for verb in verbs]),
+            wire.complete(first),
+        )
+        await wire.step_in(run_id, "s0", "completed")
+        changes = [
+            what.removeprefix("run-")
+            for what in await _check_history(wire, run_id)
+            if what in {"run-paused", "run-resumed"}
+        ]
+        assert changes == [("paused", "resumed")[number % 2] for number in range(len(changes))]
+        assert sum(answer["changed"] for answer in answers) == len(changes)
+        is_paused = len(changes) % 2 == 1
+        assert ((await wire.run(run_id)).get("pause") is not None) == is_paused
+        if is_paused:
+            await wire.step_in(run_id, "s1", "ready")
+            assert (await wire.api("run.resume", run_id=run_id))["changed"]
+        await wire.complete(await _take(wire, run_id))
+        assert (await wire.result(run_id))["status"] == "completed"
