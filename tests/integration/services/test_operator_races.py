@@ -215,7 +215,8 @@ async def test_pauses_and_resumes_at_once_leave_the_run_as_the_last_one_said(
         is_paused = len(changes) % 2 == 1
         assert ((await wire.run(run_id)).get("pause") is not None) == is_paused
         if is_paused:
-            await wire.step_in(run_id, "s1", "ready")
+            # What follows is held, or was dispatched in between: then it goes on all the same.
+            await wire.step_in(run_id, "s1", "ready", "dispatched")
             assert (await wire.api("run.resume", run_id=run_id))["changed"]
         await wire.complete(await _take(wire, run_id))
         assert (await wire.result(run_id))["status"] == "completed"
