@@ -220,3 +220,29 @@ async def test_pauses_and_resumes_at_once_leave_the_run_as_the_last_one_said(
             assert (await wire.api("run.resume", run_id=run_id))["changed"]
         await wire.complete(await _take(wire, run_id))
         assert (await wire.result(run_id))["status"] == "completed"
+
+
+async def test_a_retry_beside_the_failure_itself_finds_the_run_live_or_failed(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(one_task())
+    for _ in range(ROUNDS):
+        key = new_key()
+        run_id = await wire.start("one", key=key)
+        dispatch = await _take(wire, run_id)
+        _, *answers = await asyncio.gather(
+            wire.fail(dispatch),
+            *[_answer(wire, "run.retry", run_id=run_id) for _ in range(3)],
+            _answer(wire, "run.start", workflow="one", input=None, key=key),
+        )
+        retries, started = answers[:3], answers[3]
+        assert set(retries) <= {"ok", "run_not_settled", "key_conflict"}
+        assert retries.count("ok") <= 1
+        assert started == "ok"
+        whats = await _check_history(wire, run_id)
+        assert whats.count("run-retried") == retries.count("ok")
+        listed = await wire.api("run.list", workflow="one", key=key)
+        live = [run["run_id"] for run in listed["runs"] if run["status"] == "running"]
+        assert len(live) <= 1, "a key has one live run"
+        for other in live:
+            await wire.api("run.cancel", run_id=other)

@@ -17,7 +17,7 @@ from towpath_engine.services.batch import Batch, BatchResult
 from towpath_engine.services.clock import Clock
 from towpath_engine.services.definitions import Definitions
 from towpath_engine.services.draft import Drafting, RunDraft
-from towpath_engine.services.reviving import apply_revival, claim_revived
+from towpath_engine.services.reviving import apply_revival, claim_revived, confirm_revived
 from towpath_engine.services.run_cache import RunCache
 from towpath_engine.services.signalling import Signalling, nobody
 from towpath_engine.services.starting import Starting
@@ -96,6 +96,7 @@ class Applier:
             if keys:
                 batch.live_keys.update(await tx.find_keys(keys))
             await self._load(batch, works, tried)
+            await confirm_revived(batch, works)
             await self._signalling.find_repeats(batch, works)
             for work in works:
                 self._apply_one(batch, work)

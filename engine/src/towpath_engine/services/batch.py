@@ -75,6 +75,8 @@ class Batch:
         """New runs for which the holder of their key was cancelled: both are written, or none."""
         self.revived_keys: dict[str, str] = {}
         """Who holds the key of a run that is to go on, by the id of that run."""
+        self.unclaimed: set[str] = set()
+        """Settled runs that are to go on and whose keys nobody holds, not even they."""
         self.reviving: set[str] = set()
         """Settled runs that go on, and have claimed their keys for it."""
         self.known: set[SignalId] = set()

@@ -46,6 +46,31 @@ async def claim_revived(batch: Batch, works: Sequence[Work]) -> None:
         batch.revived_keys.update((looked_at[name], run_id) for name, run_id in held.items())
 
 
+async def confirm_revived(batch: Batch, works: Sequence[Work]) -> None:
+    """Look at the keys again, now that the runs are locked.
+
+    A claim that found the run's own key, since the run was live, is worth nothing if the run has
+    settled before it was locked: its key was freed then, and may be another's. Of a run that is
+    settled and locked, the key is its own only by the claim of this transaction.
+    """
+    names = {
+        work.revival.key: work.run_id
+        for work in works
+        if work.revival is not None and work.revival.key is not None and work.run_id is not None
+        if work.run_id in batch.drafts and batch.drafts[work.run_id].run.status in SETTLED_RUN
+    }
+    if not names:
+        return
+    held = await batch.tx.find_keys(sorted(names))
+    for name, run_id in names.items():
+        holder = held.get(name)
+        if holder is None:
+            batch.revived_keys.pop(run_id, None)
+            batch.unclaimed.add(run_id)
+        else:
+            batch.revived_keys[run_id] = holder
+
+
 def apply_revival(batch: Batch, work: Work, draft: RunDraft | None, revival: Revival) -> None:
     """Have the run go on, or say why it does not. A dry run leaves everything as it is."""
     if draft is None or work.event is None:
@@ -69,6 +94,9 @@ def apply_revival(batch: Batch, work: Work, draft: RunDraft | None, revival: Rev
             batch.result.again.append(work)  # it settled in this batch, which frees the key
         else:
             batch.settle(work, _conflict(draft, holder))
+        return
+    if draft.run.id in batch.unclaimed and not revival.dry_run:
+        batch.result.again.append(work)  # it settled after the claim: the next batch claims anew
         return
     details = Revived(status=decision.run.status.value, steps=done_again(decision))
     batch.settle(work, Outcome(kind=OutcomeKind.APPLIED, run_id=draft.run.id, details=details))
