@@ -253,3 +253,13 @@ async def test_an_edited_input_over_the_limit_is_refused(wire: WireClient) -> No
     error = await _refusal(wire, "run.retry", run_id=run_id, input="x" * (256 * 1024))
     assert (error.status, error.code) == (413, "too_large")
     assert (await wire.run(run_id))["status"] == "failed"
+
+
+async def test_a_retry_of_a_paused_task_is_held_back_until_it_is_resumed(wire: WireClient) -> None:
+    run_id = await _failed_chain(wire, 2)
+    await wire.api("task.pause", task="t1")
+    assert (await wire.api("run.retry", run_id=run_id))["status"] == "running"
+    assert (await wire.step(run_id, "s1"))["held_by"].startswith("task")
+    await wire.api("task.resume", task="t1")
+    await wire.complete(await wire.take())
+    assert (await wire.result(run_id))["status"] == "completed"

@@ -109,8 +109,7 @@ class Batch:
         if isinstance(decision, Outcome):
             return decision
         if decision.verdict is Verdict.APPLIED:
-            draft.add(decision, self.now)
-            self.admitting.count(decision)
+            self.take(draft, decision)
         elif isinstance(event, TimerDue):
             self.result.rearmed.append((draft.run, event.path))
         return self.told(draft, decision)
@@ -128,6 +127,11 @@ class Batch:
                 code=ErrorCode.POISON,
                 message=f"{type(error).__name__}: {error}",
             )
+
+    def take(self, draft: RunDraft, decision: Decision) -> None:
+        """Take over what was decided: the draft has it, and its dispatches fill their queues."""
+        draft.add(decision, self.now)
+        self.admitting.count(decision)
 
     @staticmethod
     def told(draft: RunDraft, decision: Decision) -> Outcome:

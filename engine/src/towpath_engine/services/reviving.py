@@ -102,7 +102,7 @@ def apply_revival(batch: Batch, work: Work, draft: RunDraft | None, revival: Rev
     batch.settle(work, Outcome(kind=OutcomeKind.APPLIED, run_id=draft.run.id, details=details))
     if revival.dry_run:
         return
-    draft.add(decision, batch.now)
+    batch.take(draft, decision)
     batch.reviving.add(draft.run.id)
     if revival.key is not None:
         batch.live_keys[revival.key] = draft.run.id
