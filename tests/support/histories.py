@@ -114,7 +114,6 @@ class World(Story):
         self.reports_seen: list[ReportReceived] = []
         self.tokens_ever: set[str] = set()
         self.signals_sent = 0
-        self.gate = OPEN
         self.kept: set[int] = set()
         self.chain: dict[str | None, str] = {}
         self.facts: set[tuple[str | None, str | None, str]] = set()

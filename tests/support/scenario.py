@@ -40,6 +40,7 @@ from towpath_engine.core.events import (
     SignalReceived,
     TimerDue,
 )
+from towpath_engine.core.gate import OPEN
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Failure, Run, Step, Transition
 from towpath_engine.core.states import RunStatus, StepStatus
@@ -94,6 +95,8 @@ class Story:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.now = BEGIN
+        self.gate = OPEN
+        """What is closed to dispatches from now on."""
         self.history: list[Transition] = []
         self.effects: list[Effect] = []
         self.last = Decision(run=run)
@@ -105,7 +108,9 @@ class Story:
     # When
 
     def happens(self, event: Event) -> Decision:
-        """Any event, at the story's instant."""
+        """Any event, at the story's instant; through the story's gate unless it has its own."""
+        if event.gate is OPEN:
+            event = replace(event, gate=self.gate)
         decision = decide_checked(self.run, event, self.now)
         self.last = decision
         self.run = decision.run
