@@ -263,3 +263,22 @@ async def test_a_retry_of_a_paused_task_is_held_back_until_it_is_resumed(wire: W
     await wire.api("task.resume", task="t1")
     await wire.complete(await wire.take())
     assert (await wire.result(run_id))["status"] == "completed"
+
+
+async def test_a_run_of_a_thousand_steps_goes_back_to_the_first(wire: WireClient) -> None:
+    passes = [{"name": f"p{number}", "pass": number} for number in range(998)]
+    tasks = [{"name": "work", "task": "do.it"}, {"name": "last", "task": "do.it"}]
+    await wire.deploy({"workflow": "long", "steps": [*passes, *tasks]})
+    run_id = await wire.start("long")
+    await wire.fail(await wire.take())
+    assert (await wire.result(run_id))["status"] == "failed"
+    answer = await wire.api("run.redrive", run_id=run_id, step="p0")
+    assert len(answer["steps"]) == 999
+    again = await wire.take()
+    assert again["step"] == "work"
+    await wire.complete(again)
+    await wire.complete(await wire.take(), "end")
+    assert (await wire.result(run_id))["output"] == "end"
+    rows = await wire.history(run_id)
+    assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
+    assert sum(row["what"] == "step-reset" for row in rows) == 1_000
