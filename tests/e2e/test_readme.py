@@ -87,17 +87,6 @@ def test_the_programs_are_as_short_as_promised() -> None:
     assert max(lines.values()) <= 20, lines
 
 
-def test_the_workflow_in_the_guide_is_valid(tmp_path: Path) -> None:
-    guide = (ROOT / "docs" / "writing-workflows.md").read_text(encoding="utf-8")
-    found = re.findall(r"^```yaml\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
-    assert len(found) == 1
-    (tmp_path / "order.yaml").write_text(found[0], encoding="utf-8")
-
-    validated = towpath("validate", "order.yaml", working_dir=tmp_path)
-
-    assert validated.returncode == 0, validated.stderr
-
-
 def test_links_between_the_pages_lead_somewhere() -> None:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("deploy/**/*.md")]
     own = [page for page in pages if "node_modules" not in page.parts]
