@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages import Reader, read_blocks
 from tests.support.processes import DevProcess, RealProcess, towpath
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,26 +37,15 @@ def worker(folder: Path, where: dict[str, str]) -> Iterator[RealProcess]:
         process.close()
 
 
-def test_the_quickstart_runs_as_it_is_written(
-    folder: Path, where: dict[str, str], worker: RealProcess
-) -> None:
-    deployed = towpath("deploy", "order.yaml", environment=where, working_dir=folder)
-    assert deployed.returncode == 0, deployed.stderr
-    order = '{"sku": "lamp", "total": 1500}'
-    started = towpath(
-        "start", "shop-order", "--key", "o-1", "--input", order, "--json", environment=where
-    )
-    assert started.returncode == 0, started.stderr
-    run_id = re.findall(r'"run_id": ?"([^"]+)"', started.stdout)[0]
-    payload = ("--payload", '{"by": "ann"}')
-    signalled = towpath("signal", "shop-order/o-1", "approved", *payload, environment=where)
-    assert signalled.returncode == 0, signalled.stderr
-
-    result = towpath("result", run_id, environment=where)
-
-    assert result.returncode == 0, result.stderr
-    assert "parcel for" in result.stdout
-    assert worker.running()
+def test_the_quickstart_runs_as_it_is_written(where: dict[str, str], tmp_path: Path) -> None:
+    reader = Reader(tmp_path, where)
+    # `make` and `towpath dev` are commands of other tests.
+    blocks = [block for block in read_blocks("README.md") if block.language not in {"sh", "text"}]
+    try:
+        reader.follow(blocks)
+        assert reader.terminal("2").running()
+    finally:
+        reader.close()
 
 
 def test_the_client_program_prints_the_output(
