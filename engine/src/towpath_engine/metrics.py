@@ -108,7 +108,7 @@ class Metrics:
         self.runs_purged = self._counter("run_purged_total", "Settled runs deleted")
         self.runs_open = self._gauge("run_open", "Runs that are not settled, by status", "status")
         self.runs_without_reason = self._gauge(
-            "run_without_reason", "Runs not settled for which nothing is expected; must stay 0"
+            "runs_without_reason", "Runs not settled for which nothing is expected; must stay 0"
         )
         self.steps_dispatched = self._counter(
             "step_dispatched_total", "Attempts handed to a queue", "queue"

@@ -236,7 +236,7 @@ async def test_one_engine_counts_the_runs_for_all(settings: Settings, outsider: 
             assert counted(second, "run_open") == 0
         await until(lambda: counted(second, "run_open") == 5, "now the second one counts")
         assert counted(first, "run_open") == 0
-        assert counted(second, "run_without_reason") == 0
+        assert counted(second, "runs_without_reason") == 0
 
 
 # An engine that is paused

@@ -3,12 +3,10 @@
 import json
 from typing import Any
 
-import asyncpg
 import pytest
 
 from tests.support.wire_client import RefusedError, WireClient, new_key
 from tests.support.workflows import one_task
-from towpath_engine.settings import Settings
 
 Json = Any
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -143,23 +141,14 @@ async def test_a_repeated_restart_request_answers_with_the_run_it_started(
 
 
 async def test_a_repeated_restart_is_answered_even_if_the_run_has_gone_on_since(
-    wire: WireClient, settings: Settings
+    wire: WireClient,
 ) -> None:
     await wire.deploy(one_task())
-    first = await settled(wire)
+    first = await wire.start("one")
+    await wire.fail(await wire.take(), retryable=False)
+    await wire.result(first)
     answer = await restart(wire, first, request_id="r")
-    connection = await asyncpg.connect(
-        settings.postgres_url, server_settings={"search_path": settings.postgres_schema}
-    )
-    try:
-        # As an operator's retry leaves it.
-        await connection.execute("ALTER TABLE run DISABLE TRIGGER USER")
-        await connection.execute(
-            "UPDATE run SET status = 'running', settled_at = NULL, output = NULL WHERE id = $1",
-            first,
-        )
-    finally:
-        await connection.close()
+    await wire.api("run.retry", run_id=first)
     assert (await restart(wire, first, request_id="r"))["run_id"] == answer["run_id"]
     assert (await refusal(wire, first, request_id="other")).code == "run_not_settled"
 

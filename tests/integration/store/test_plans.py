@@ -27,7 +27,7 @@ from towpath_engine.store.transaction import PostgresTransaction, StoreCaps
 # One row; bounded by the engine; a few hundred rows, read whole on purpose.
 SMALL = {
     "dead_letter_total", "engine", "parked_signal", "partition_lease", "pause", "pause_epoch",
-    "queue", "workflow",
+    "queue", "worker", "workflow",
 }  # fmt: skip
 
 

@@ -243,6 +243,7 @@ class Engine:
         reader = RequestReader(limits)
         self._register = WorkerRegister(
             self._shell,
+            leads=self._leads,
             forget_after_seconds=settings.worker_forget_seconds,
             workers_max=settings.worker_count_max,
         )

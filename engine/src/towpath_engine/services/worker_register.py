@@ -1,5 +1,6 @@
 """Remembers which workers there are: their heartbeats of a second become one statement."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from towpath_engine.services.shell import Shell
@@ -20,8 +21,16 @@ class WorkerRegister:
     beyond a bound new ones are not noticed until there is room.
     """
 
-    def __init__(self, shell: Shell, *, forget_after_seconds: float, workers_max: int) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        *,
+        leads: Callable[[], bool],
+        forget_after_seconds: float,
+        workers_max: int,
+    ) -> None:
         self._shell = shell
+        self._leads = leads
         self._forget_after = timedelta(seconds=forget_after_seconds)
         self._workers_max = workers_max
         self._pending: dict[WorkerPlace, WorkerSighting] = {}
@@ -57,7 +66,12 @@ class WorkerRegister:
         return len(batch)
 
     async def prune(self) -> int:
-        """Forget workers that were not seen for long; returns how many."""
+        """Forget workers that were not seen for long, in the engine that leads; returns how many.
+
+        Raises StoreUnavailable.
+        """
+        if not self._leads():
+            return 0
         before = self._shell.clock.now() - self._forget_after
         return await self._shell.store.workers.prune(before, self._workers_max)
 
