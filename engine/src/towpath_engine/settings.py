@@ -148,6 +148,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     # Limits of a run
     transitions_per_decision_max: Count = 1_000
     transitions_per_run_max: Count = 1_000_000
+    open_steps_per_run_max: Count = 100_000
     signals_kept_max: Count = 10_000
     releases_in_a_row_max: Count = 100
     events_per_report_max: Count = 100
@@ -252,6 +253,7 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "start_many_count_max": ("runs", "items of one run.start-many"),
     "transitions_per_decision_max": ("transitions", "transitions of one event"),
     "transitions_per_run_max": ("transitions", "transitions of one run"),
+    "open_steps_per_run_max": ("steps", "steps of one run that are open at the same time"),
     "signals_kept_max": ("signals", "signals a run keeps for later waits"),
     "releases_in_a_row_max": ("releases", "releases in a row before the attempt fails as NotRun"),
     "events_per_report_max": ("events", "custom events of one report"),

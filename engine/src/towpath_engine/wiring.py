@@ -26,6 +26,7 @@ def core_limits(settings: Settings) -> CoreLimits:
         dispatch_bytes_max=settings.dispatch_bytes_max,
         transitions_per_decision_max=settings.transitions_per_decision_max,
         transitions_per_run_max=settings.transitions_per_run_max,
+        open_steps_per_run_max=settings.open_steps_per_run_max,
         signals_kept_max=settings.signals_kept_max,
         releases_in_a_row_max=settings.releases_in_a_row_max,
         events_per_report_max=settings.events_per_report_max,

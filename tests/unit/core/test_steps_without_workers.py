@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.support.builders import BEGIN, a_choice, a_pass, a_sleep, a_task
 from tests.support.scenario import given
@@ -245,6 +246,21 @@ def test_a_split_decision_keeps_signals_and_can_be_cancelled() -> None:
     story.is_cancelled()
     assert story.status() == "cancelled"
     assert story.continues().verdict is Verdict.IGNORED
+
+
+def test_a_run_with_too_many_open_steps_fails_with_run_too_big() -> None:
+    story = given(
+        a_task("a"), a_task("b"), a_task("c"), limits=CoreLimits(open_steps_per_run_max=2)
+    )
+    first = story.run.steps["a"]
+    others = {name: replace(first, path=name, token=f"token-{name}") for name in ("b", "c")}
+    story.run = replace(story.run, steps={"a": first, "b": others["b"]})
+    story.is_started("a")
+    assert story.status() == "running", "the bound itself is allowed"
+    story.run = replace(story.run, steps={**story.run.steps, **others})
+    story.is_started("b")
+    assert (story.status(), story.error().type) == ("failed", "RunTooBig")
+    assert "3 open steps, the limit is 2" in story.error().message
 
 
 def test_a_run_that_loops_for_ever_fails_with_run_too_big() -> None:

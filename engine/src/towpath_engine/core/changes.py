@@ -93,6 +93,14 @@ class Changes:
         opened = {**self._before.open, **self._steps}
         return [opened[path] for path in sorted(opened) if opened[path].status in OPEN_STEP]
 
+    @property
+    def open_count(self) -> int:
+        """How many steps are open now; costs what the decision has changed, not what is open."""
+        opened = self._before.open
+        return len(opened) + sum(
+            (step.status in OPEN_STEP) - (path in opened) for path, step in self._steps.items()
+        )
+
     def step_of_token(self, token: str) -> Step | None:
         """The open step whose live attempt has this token."""
         return next((step for step in self.open_steps() if step.token == token), None)

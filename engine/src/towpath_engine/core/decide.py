@@ -212,15 +212,21 @@ def _is_over(changes: Changes, step: Step) -> bool:
 
 
 def _check_size(changes: Changes) -> None:
-    """A run that loops for ever ends here. One that has not begun can't loop."""
-    count_max = changes.run.limits.transitions_per_run_max
-    if changes.run.seq >= count_max and changes.run.status in _BEGUN:
-        failure = Failure(
-            type=failures.RUN_TOO_BIG,
-            message=f"the run has {changes.run.seq} transitions, the limit is {count_max}",
-            retryable=False,
-        )
-        fail_run(changes, failure)
+    """A run that loops for ever, or opens ever more steps, ends here. One that has not begun does
+    neither."""
+    if changes.run.status not in _BEGUN:
+        return
+    limits = changes.run.limits
+    seq, opened = changes.run.seq, changes.open_count
+    if seq >= limits.transitions_per_run_max:
+        fail_run(changes, _too_big(seq, "transitions", limits.transitions_per_run_max))
+    elif opened > limits.open_steps_per_run_max:
+        fail_run(changes, _too_big(opened, "open steps", limits.open_steps_per_run_max))
+
+
+def _too_big(count: int, what: str, count_max: int) -> Failure:
+    message = f"the run has {count} {what}, the limit is {count_max}"
+    return Failure(type=failures.RUN_TOO_BIG, message=message, retryable=False)
 
 
 def _settle_waiting(changes: Changes) -> None:

@@ -13,6 +13,7 @@ class CoreLimits(Struct, frozen=True, kw_only=True):
     dispatch_bytes_max: int = 768 * 1024
     transitions_per_decision_max: int = 1_000
     transitions_per_run_max: int = 1_000_000
+    open_steps_per_run_max: int = 100_000
     signals_kept_max: int = 10_000
     releases_in_a_row_max: int = 100
     events_per_report_max: int = 100
