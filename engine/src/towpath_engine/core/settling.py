@@ -9,7 +9,7 @@ from towpath_engine.core.changes import Changes, Facts
 from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.model import Failure, Step
 from towpath_engine.core.scope import Scope
-from towpath_engine.core.states import StepStatus
+from towpath_engine.core.states import StepStatus, WaitReason
 from towpath_engine.core.transitions import RunChange, StepChange
 
 NULL: Final = b"null"
@@ -23,7 +23,13 @@ _REASONS: Final = {
 
 
 def closed(changes: Changes, step: Step) -> Step:
-    """The step without anything that only an open one has: token, instants, what it waits for."""
+    """The step without anything that only an open one has: token, instants, what it waits for.
+
+    One that waited for its next iteration is closed before that one: the iteration behind it is
+    done, and whoever has the step go on must not give its idempotency key out again.
+    """
+    if step.waiting_for is WaitReason.REPEAT:
+        step = replace(step, iteration=step.iteration + 1, attempt=0, input=None, progress=None)
     return replace(
         step,
         token=None,
