@@ -43,7 +43,7 @@ class ApiRouter:
         limits: WireLimits,
     ) -> None:
         built = {name for name, verb in VERBS.items() if verb.built}
-        assert handlers.keys() <= built, "every handler belongs to a verb"
+        assert handlers.keys() == built, "every built verb has a handler"
         self._handlers = handlers
         self._heartbeats = heartbeats
         self._metrics = metrics
