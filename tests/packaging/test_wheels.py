@@ -132,10 +132,12 @@ def test_the_worker_sdk_brings_neither_engine_nor_postgres(worker_python: Path) 
 
 
 def test_every_module_of_the_engine_can_be_imported_without_the_sdk(engine_python: Path) -> None:
-    count, where = _run(
-        str(engine_python), "-c", IMPORT_ALL, "towpath_engine",
-        "towpath_engine.cli.runs", "towpath_engine.cli.connection",
-    ).split()  # fmt: skip
+    needing = (
+        "connection", "following", "history_file", "installation", "operations", "replay", "runs",
+        "start_many", "targets",
+    )  # fmt: skip
+    skipped = [f"towpath_engine.cli.{name}" for name in needing]
+    count, where = _run(str(engine_python), "-c", IMPORT_ALL, "towpath_engine", *skipped).split()
     assert int(count) > 50
     assert str(ROOT) not in where
 
