@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.counted import counted
+from tests.support.engines import running
 from tests.support.eventually import until_async
 from tests.support.pools import complete_all, pending, start_many, take_all, undone
 from tests.support.wire_client import WireClient
@@ -193,3 +194,45 @@ async def test_a_step_that_waits_keeps_its_timeout(
     result = await wire.result(run_id)
     assert (result["status"], result["error"]["type"]) == ("failed", "Timeout")
     await are_ready(database, 0)
+
+
+async def test_two_engines_share_the_window_and_what_waits(
+    wire: WireClient, settings: Settings, database: Any
+) -> None:
+    """The bound is soft while a backlog grows; then one engine tops up for both."""
+    await wire.deploy(one_task("away", queue="away"))
+    async with running(settings):
+        await engines_share(settings)
+        count = 3 * WINDOW
+        run_ids = await start_many(wire, "away", count)
+
+        async def all_there() -> bool:
+            ready = await database.fetchval("SELECT count(*) FROM ready_step")
+            return ready + await undone(wire, "away") == count
+
+        await until_async(all_there, "each step is dispatched or ready")
+        assert WINDOW // 2 <= await undone(wire, "away") <= WINDOW + WINDOW // 2
+        done: list[str] = []
+
+        async def all_done() -> bool:
+            dispatches = await take_all(wire, "away")
+            await complete_all(wire, dispatches)
+            done.extend(dispatch["run_id"] for dispatch in dispatches)
+            return len(done) == count
+
+        await until_async(all_done, "all steps have run")
+        assert Counter(done) == Counter(run_ids)
+
+
+async def engines_share(settings: Settings) -> None:
+    """Wait until both engines own partitions."""
+    connection: Any = await asyncpg.connect(
+        settings.postgres_url, server_settings={"search_path": settings.postgres_schema}
+    )
+
+    async def spread() -> bool:
+        owners = "SELECT count(DISTINCT engine_id) FROM partition_lease"
+        return await connection.fetchval(owners) == 2
+
+    await until_async(spread, "both engines own partitions")
+    await connection.close()

@@ -3,10 +3,12 @@
 from datetime import datetime
 from typing import Any
 
+import asyncpg
 import pytest
 
 from tests.support.engines import running
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, until_async
+from tests.support.pools import start_many
 from tests.support.wire_client import RefusedError, WireClient, connected
 from tests.support.workflows import chain, one_task, one_wait
 from towpath_engine.services.engine import Engine
@@ -252,3 +254,42 @@ async def test_a_pause_made_by_one_engine_holds_what_the_other_would_dispatch(
             await pause(wire, "queue", "default", verb="resume")
             await wire.complete(await wire.take(), number)
             assert (await wire.result(run_id))["output"] == number
+
+
+async def test_nothing_is_committed_once_a_pause_was_answered_by_any_engine(
+    settings: Settings, wire: WireClient
+) -> None:
+    """Two engines are in the middle of it; the one that did not answer may not know yet."""
+    await wire.deploy(chain(length=30))
+    async with running(settings):
+        wire.work("default", lambda dispatch: dispatch["step"])
+        run_ids = await start_many(wire, "chain", 40)
+        for _ in range(5):
+            await pause(wire, "queue", "default")
+            dispatched = await dispatches(settings)
+            # Everything that was on its way is decided, and none of it dispatched.
+            await until_async(lambda: all_taken(wire), "what was dispatched is done")
+            assert await dispatches(settings) == dispatched
+            await pause(wire, "queue", "default", verb="resume")
+        for run_id in run_ids:
+            assert (await wire.result(run_id))["output"] == "s29"
+
+
+async def dispatches(settings: Settings) -> int:
+    """How many dispatches are committed."""
+    connection: Any = await asyncpg.connect(
+        settings.postgres_url, server_settings={"search_path": settings.postgres_schema}
+    )
+    try:
+        return await connection.fetchval(
+            "SELECT count(*) FROM transition WHERE what = 'step-dispatched'"
+        )
+    finally:
+        await connection.close()
+
+
+async def all_taken(wire: WireClient) -> bool:
+    """No dispatch is with a worker, and no report on its way."""
+    streams = [f"{wire.prefix.upper()}_{name}" for name in ("DISPATCH", "IN")]
+    infos = [await wire.client.jetstream().stream_info(name) for name in streams]
+    return all(info.state.messages == 0 for info in infos)
