@@ -10,7 +10,7 @@ A page's blocks, by the first words behind the fence:
     text                        a picture or a form: nothing to run
 
 In an output `…` stands for anything, a line `…` for any number of lines, and blanks do not count.
-A command must succeed unless the page shows `towpath: …`, an error, as its output.
+A command must succeed, unless the page shows an error (`towpath: …`) as its output.
 """
 
 import os
@@ -155,13 +155,14 @@ class Reader:
         for block in blocks:
             if block.file is not None:
                 assert block.language in LANGUAGES_OF_FILES, block
-                (self.folder / block.file).write_text(self._changed(block.text), encoding="utf-8")
+                (self.folder / block.file).write_text(self.changed(block.text), encoding="utf-8")
             elif block.language == "console":
-                for one in typed(self._changed(block.text)):
-                    self._type(one, block)
+                commands = typed(self.changed(block.text))
+                for one, following in zip(commands, [*commands[1:], None], strict=True):
+                    self._type(one, block, insisting=following is not None and following == one)
             elif block.language == "sql":
                 assert self._sql is not None
-                self._sql(self._changed(block.text))
+                self._sql(self.changed(block.text))
             else:
                 assert block.language == "text", f"line {block.line}: nobody runs this block"
 
@@ -180,6 +181,10 @@ class Reader:
             check=False,
         )
 
+    def open(self, terminal: str, command: str) -> None:
+        """Type a command that no page says in another terminal, where it goes on."""
+        self._in_terminal(terminal, Typed(self.changed(command), ()), command)
+
     def terminal(self, name: str) -> RealProcess:
         """What runs in the terminal of that name."""
         return self._terminals[name]
@@ -190,7 +195,8 @@ class Reader:
             process.close()
         self._terminals.clear()
 
-    def _changed(self, text: str) -> str:
+    def changed(self, text: str) -> str:
+        """The text with what is different here."""
         for usual, here in self._changes.items():
             text = text.replace(usual, here)
         return text
@@ -201,17 +207,20 @@ class Reader:
         own = {"PATH": path, "STATE": str(self._state), "NO_COLOR": "1"}
         return {**kept, **self._environment, **own}
 
-    def _type(self, one: Typed, block: Block) -> None:
+    def _type(self, one: Typed, block: Block, *, insisting: bool = False) -> None:
         where = f"line {block.line}, `{one.command}`"
         if block.terminal is not None:
-            self._in_terminal(block.terminal, one, where)
+            if one.command == "^C":
+                self._interrupt(block.terminal, insisting=insisting)
+            else:
+                self._in_terminal(block.terminal, one, where)
             return
         deadline = time.monotonic() + DEADLINE_SECONDS
         again = bool(_LOOKS.match(one.command)) and bool(one.shown)
         while True:
             done = self.run(one.command)
-            failed = bool(one.shown) and one.shown[0].startswith("towpath: ")
-            if (done.returncode != 0) == failed and (
+            may_fail = bool(one.shown) and one.shown[0].startswith("towpath: ")
+            if (done.returncode == 0 or may_fail) and (
                 not one.shown or as_shown(done.stdout, one.shown)
             ):
                 return
@@ -221,13 +230,21 @@ class Reader:
                     f"{where}\nstatus {done.returncode}, printed:\n{done.stdout}\nnot:\n{wanted}"
                 )
 
+    def _interrupt(self, name: str, *, insisting: bool) -> None:
+        """^C, once or, `insisting`, again and again until the program has ended."""
+        process = self._terminals[name]
+        process.popen.send_signal(signal.SIGINT)
+
+        def ended() -> bool:
+            process.popen.send_signal(signal.SIGINT)
+            return not process.running()
+
+        if insisting:
+            eventually_sync(ended)
+        process.wait()
+
     def _in_terminal(self, name: str, one: Typed, where: str) -> None:
         before = self._terminals.get(name)
-        if one.command == "^C":
-            assert before is not None, where
-            before.popen.send_signal(signal.SIGINT)
-            before.wait()
-            return
         if before is not None:
             assert not before.running(), f"{where}: that terminal is in use"
             before.close()
