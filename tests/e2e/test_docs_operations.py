@@ -121,7 +121,8 @@ def test_a_full_disk_of_postgres_delays_and_loses_nothing(here: Installation) ->
         "$$ BEGIN RAISE EXCEPTION USING ERRCODE = 'disk_full'; END $$"
     )
     here.sql_inside(
-        "CREATE TRIGGER disk_full BEFORE INSERT ON towpath.transition EXECUTE FUNCTION towpath.disk_full()"
+        "CREATE TRIGGER disk_full BEFORE INSERT ON towpath.transition "
+        "EXECUTE FUNCTION towpath.disk_full()"
     )
     try:
         here.follow("Postgres' disk is full")
