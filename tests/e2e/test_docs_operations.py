@@ -12,6 +12,9 @@ from tests.support.eventually import eventually_sync
 from tests.support.installation import FIRST_START, ORDER, Installation
 from tests.support.pages import ROOT
 
+# Outages have to be waited for: the whole page takes many minutes.
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
