@@ -153,13 +153,16 @@ def test_a_retried_step_passes_the_conditions_that_failed_it() -> None:
 def test_a_retry_of_a_step_that_waited_for_its_next_iteration_begins_that_one(
     cut_off_by: str,
 ) -> None:
-    step = {"timeouts": {"step": "10m"}} if cut_off_by == "the step timeout" else {}
-    run = {} if step else {"timeout": "10m"}
-    story = given(a_task("poll", repeat={"limit": 3, "delay": "1h"}, **step), **run)
+    by_step = cut_off_by == "the step timeout"
+    poll = a_task("poll", repeat={"limit": 3, "delay": "1h"})
+    if by_step:
+        story = given({**poll, "timeouts": {"step": "10m"}})
+    else:
+        story = given(poll, timeout="10m")
     first = story.message().idempotency_key
     story.completes("poll", 1, again=Again())
-    story.after(minutes=10).timer_fires("poll" if step else None)
-    assert story.status() == ("failed" if step else "timed_out")
+    story.after(minutes=10).timer_fires("poll" if by_step else None)
+    assert story.status() == ("failed" if by_step else "timed_out")
     story.is_retried()
     assert story.message().iteration == 1
     assert story.message().idempotency_key != first
