@@ -155,10 +155,7 @@ def test_a_retry_of_a_step_that_waited_for_its_next_iteration_begins_that_one(
 ) -> None:
     by_step = cut_off_by == "the step timeout"
     poll = a_task("poll", repeat={"limit": 3, "delay": "1h"})
-    if by_step:
-        story = given({**poll, "timeouts": {"step": "10m"}})
-    else:
-        story = given(poll, timeout="10m")
+    story = given({**poll, "timeouts": {"step": "10m"}}) if by_step else given(poll, timeout="10m")
     first = story.message().idempotency_key
     story.completes("poll", 1, again=Again())
     story.after(minutes=10).timer_fires("poll" if by_step else None)
