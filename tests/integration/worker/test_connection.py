@@ -1,5 +1,6 @@
 """How a connection makes itself known to a real server, and which servers it does not trust."""
 
+import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,6 +151,15 @@ async def test_a_client_certificate_opens_a_server_that_demands_one(tmp_path: Pa
             ConnectionOptions(**given, tls_cert_file=str(cert), tls_key_file=str(key))
         )
         await refused(ConnectionOptions(**given), "takes us")
+
+
+def test_the_certificates_of_the_tests_hold_whatever_the_clock_says() -> None:
+    for name in ("ca", "client"):  # `server` shows itself only to a client that trusts it
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(TLS / f"{name}.pem")
+        (shown,) = context.get_ca_certs()
+        assert "2020" in str(shown["notBefore"])
+        assert "2120" in str(shown["notAfter"])
 
 
 async def test_where_tls_is_demanded_a_server_without_it_is_not_spoken_to(tmp_path: Path) -> None:
