@@ -88,3 +88,22 @@ hidden = Worker("hidden")
 @decorated
 @hidden.task("hidden", run_in="process")
 def not_found_by_its_name() -> None: ...
+
+
+@worker.task("stumble", run_in="process")
+def stumble() -> None:
+    raise KeyError("in the process")
+
+
+class Unwritable:
+    """Pydantic's and other libraries' classes may fail in any way when they are written."""
+
+    __pydantic_validator__ = None
+
+    def model_dump(self, **_: object) -> object:
+        raise KeyError("half made")
+
+
+@worker.task("unwritable", run_in="process")
+def unwritable() -> object:
+    return Unwritable()

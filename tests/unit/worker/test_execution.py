@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypedDict
 
+import msgspec
 import pytest
 from msgspec import Raw, Struct
 
@@ -31,14 +32,18 @@ class AsTypedDict(TypedDict):
     sku: str
 
 
-async def run(function: Callable[..., object], raw: bytes = b"null", **options: Any) -> Outcome:
-    chosen = WorkerOptions(**options)
-    ctx = Context(
+def a_context(raw: bytes = b"null", options: WorkerOptions | None = None) -> Context:
+    return Context(
         a_dispatch(input=Raw(raw)),
-        options=chosen,
+        options=options or WorkerOptions(),
         loop=asyncio.get_running_loop(),
         on_heartbeat=lambda: None,
     )
+
+
+async def run(function: Callable[..., object], raw: bytes = b"null", **options: Any) -> Outcome:
+    chosen = WorkerOptions(**options)
+    ctx = a_context(raw, chosen)
     threads = TaskThreads()
     try:
         return await Execution(threads, chosen).run(describe("task", function), ctx, raw)
@@ -131,7 +136,31 @@ async def test_subclasses_of_the_sdk_errors_name_their_own_type() -> None:
     assert (failed.type, failed.retryable, failed.retry_after_ms) == ("BusyError", True, 3_000)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(1), RecursionError("deep")])
+class UnusualError(BaseException):
+    """As of libraries that want nobody to catch them."""
+
+
+class Mute(RetryAfter):
+    """Without what the class it is made from has."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(3),
+        StopIteration(1),
+        RecursionError("deep"),
+        KeyboardInterrupt(),
+        UnusualError("out of the way"),
+        Mute(),
+    ],
+)
 async def test_whatever_a_task_raises_fails_the_attempt_and_nothing_else(
     error: BaseException,
 ) -> None:
@@ -144,6 +173,88 @@ async def test_whatever_a_task_raises_fails_the_attempt_and_nothing_else(
     for function in (plain, coroutine):
         failed = await failure(function)
         assert (failed.retryable, failed.stack is not None) == (True, True)
+
+
+async def test_a_stack_begins_at_the_task() -> None:
+    def deeper() -> None:
+        raise KeyError("here")
+
+    def plain() -> None:
+        deeper()
+
+    async def coroutine() -> None:
+        await asyncio.sleep(0)
+        deeper()
+
+    class Checked(Struct):
+        sku: str
+
+        def __post_init__(self) -> None:
+            deeper()
+
+    def takes(order: Checked) -> None:
+        raise AssertionError("never called")
+
+    for function, first in (
+        (plain, "in plain"), (coroutine, "in coroutine"), (takes, "in __post_init__")
+    ):  # fmt: skip
+        failed = await failure(function, b'{"sku":"A"}')
+        assert failed.stack is not None
+        head, frame, *_ = failed.stack.splitlines()
+        assert head.startswith("Traceback")
+        assert frame.endswith(first)
+        assert "towpath_worker" not in failed.stack
+
+
+async def test_an_exception_that_only_the_sdk_raised_keeps_its_frames() -> None:
+    def called_wrong(*, needed: int, ctx: Context) -> None: ...
+
+    task = describe("task", called_wrong)
+    ctx = a_context()
+    threads = TaskThreads()
+    broken = msgspec.structs.replace(task, input_name=None)
+    outcome = await Execution(threads, WorkerOptions()).run(broken, ctx, b"null")
+    threads.close()
+    assert isinstance(outcome, Failed)
+    assert "needed" in outcome.message
+    assert "towpath_worker" in (outcome.stack or "")
+
+
+async def test_an_output_that_fails_while_it_is_written_fails_the_attempt() -> None:
+    class Unwritable:
+        __pydantic_validator__ = None
+
+        def model_dump(self, **_: object) -> object:
+            raise KeyError("half made")
+
+    async def coroutine() -> object:
+        return Unwritable()
+
+    def plain() -> object:
+        return Unwritable()
+
+    for function in (coroutine, plain):
+        failed = await failure(function)
+        assert (failed.type, failed.retryable) == ("InvalidOutput", False)
+        assert "KeyError: 'half made'" in failed.message
+        assert "in model_dump" in (failed.stack or "")
+
+
+async def test_a_plain_function_has_its_output_written_in_its_thread() -> None:
+    written_in: list[str] = []
+
+    class Written:
+        __pydantic_validator__ = None
+
+        def model_dump(self, **_: object) -> object:
+            written_in.append(threading.current_thread().name)
+            return 1
+
+    def plain() -> object:
+        return Written()
+
+    assert await output(plain) == b"1"
+    assert written_in == ["towpath-task"]
 
 
 async def test_a_large_error_is_cut_to_its_limit() -> None:

@@ -98,6 +98,19 @@ async def test_its_failures_are_those_of_any_task(bench: Bench) -> None:
         assert (failed.type, failed.retryable) == (kind, False)
 
 
+async def test_its_stack_begins_at_the_task_too(bench: Bench) -> None:
+    outcome = await bench.run("stumble")
+    assert isinstance(outcome, Failed)
+    assert (outcome.stack or "").splitlines()[1].endswith("in stumble")
+
+
+async def test_an_output_that_fails_while_it_is_written_is_no_crash(bench: Bench) -> None:
+    outcome = await bench.run("unwritable")
+    assert isinstance(outcome, Failed)
+    assert (outcome.type, outcome.retryable) == ("InvalidOutput", False)
+    assert "half made" in outcome.message
+
+
 @pytest.mark.parametrize(("name", "code"), [("crash", -9), ("leave", 3)])
 async def test_a_crash_fails_the_attempt_retryably_and_the_next_one_runs(
     bench: Bench, name: str, code: int

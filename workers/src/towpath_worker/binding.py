@@ -5,7 +5,6 @@ Pure, and the same in the worker and in the processes of its tasks.
 
 import functools
 import inspect
-import traceback
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +15,7 @@ from towpath_worker.logs import clean_text
 from towpath_worker.options import WorkerOptions
 from towpath_worker.outcomes import Again, Completed, Failed, RetryAfter, TerminalError
 from towpath_worker.signatures import Task
+from towpath_worker.tracebacks import traceback_text
 from towpath_worker.values import InvalidValueError, to_json
 
 TYPE_LENGTH_MAX: Final = 128
@@ -52,11 +52,29 @@ def completed(result: object, options: WorkerOptions) -> Completed | Failed:
     except InvalidValueError as error:
         kind = "TooLarge" if error.too_large else "InvalidOutput"
         return Failed(type=kind, message=str(error), retryable=False)
+    except Exception as error:  # noqa: BLE001 -- their types may raise anything
+        raised = failure_of(error, error_bytes_max=options.error_bytes_max)
+        message = f"output cannot be written as JSON: {raised.type}: {raised.message}"
+        return msgspec.structs.replace(
+            raised, type="InvalidOutput", message=message, retryable=False
+        )
     return Completed(output=output)
 
 
 def failure_of(error: BaseException, *, error_bytes_max: int) -> Failed:
-    """The failure that an exception stands for, cut to `error_bytes_max` bytes."""
+    """The failure that an exception stands for, cut to `error_bytes_max` bytes. Raises nothing,
+    whatever the exception is."""
+    try:
+        return _failure_of(error, error_bytes_max)
+    except Exception as fault:  # noqa: BLE001 -- their exception may lack what it should have
+        return Failed(
+            type=clean_text(type(error).__name__)[:TYPE_LENGTH_MAX],
+            message=f"the exception could not be read: {type(fault).__name__}",
+            stack=_cut_front(clean_text(traceback_text(error)), error_bytes_max // 4),
+        )
+
+
+def _failure_of(error: BaseException, error_bytes_max: int) -> Failed:
     message_max, stack_max, details_max = (
         error_bytes_max // 8,
         error_bytes_max // 4,
@@ -84,10 +102,11 @@ def failure_of(error: BaseException, *, error_bytes_max: int) -> Failed:
                 type="TooLarge" if error.too_large else "InvalidOutput",
                 message=message,
                 retryable=False,
-                stack=_stack(error),
+                stack=traceback_text(error),
             )
         case _:
-            failed = Failed(type=type(error).__name__, message=message, stack=_stack(error))
+            stack = traceback_text(error)
+            failed = Failed(type=type(error).__name__, message=message, stack=stack)
     stack = None if failed.stack is None else _cut_front(clean_text(failed.stack), stack_max)
     kind = clean_text(failed.type)[:TYPE_LENGTH_MAX] or "Error"
     return msgspec.structs.replace(failed, type=kind, stack=stack)
@@ -100,12 +119,6 @@ def _details(details: object, bytes_max: int) -> bytes | None:
         return to_json(details, bytes_max=bytes_max, field="error.details")
     except InvalidValueError as error:
         return msgspec.json.encode({"details_left_out": str(error)})
-
-
-def _stack(error: BaseException) -> str:
-    # The first frame is ours and tells a reader nothing.
-    frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
-    return "".join(traceback.format_exception(type(error), error, frames))
 
 
 def _cut(text: str, bytes_max: int) -> str:

@@ -10,7 +10,6 @@ import importlib
 import logging
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -22,6 +21,7 @@ from towpath_worker.metrics import MetricsError
 from towpath_worker.options import FROM_ENVIRONMENT
 from towpath_worker.reload import Reloader
 from towpath_worker.signatures import RegistrationError
+from towpath_worker.tracebacks import traceback_text
 from towpath_worker.worker import NoTasksError, Worker, run_workers
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
@@ -107,7 +107,7 @@ def serve(*workers: Worker) -> CommandExit:
     except NOT_STARTED as error:
         _say(str(error))
         if isinstance(error, LifespanError) and error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
+            _say(*traceback_text(error.__cause__).splitlines())
         return CommandExit.NOT_STARTED
     return CommandExit.DRAINED
 
@@ -184,5 +184,5 @@ def _say(*lines: str) -> None:
 
 def _raise_broken(name: str, error: Exception) -> NoReturn:
     """Their traceback is what helps them, so here it is shown."""
-    lines = traceback.format_exc().splitlines()
+    lines = traceback_text(error).splitlines()
     raise TargetError(f"the module {name} can't be imported:", lines) from error

@@ -47,17 +47,32 @@ class Execution:
             call = bound(task, ctx, raw_input)
         except InvalidValueError as error:
             return Failed(type="InvalidInput", message=f"input: {error}", retryable=False)
+        except Exception as error:  # noqa: BLE001 -- their types may raise anything
+            return failure_of(error, error_bytes_max=self._options.error_bytes_max)
+        return await self._in_worker(task, ctx, call)
+
+    async def _in_worker(
+        self, task: Task, ctx: Context[object], call: Callable[[], object]
+    ) -> Outcome:
         try:
             with capture.into(ctx.log):
                 if task.run_in is RunIn.LOOP:
-                    result = await _awaited(call)
-                else:
-                    result = await self._threads.run(call)
+                    return completed(await _awaited(call), self._options)
+                outcome = await self._threads.run(lambda: self._called(call))
         except asyncio.CancelledError:
             return _cancelled(ctx)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 -- a task may raise anything
+        except BaseException as error:  # noqa: BLE001 -- a task may raise anything
             return failure_of(error, error_bytes_max=self._options.error_bytes_max)
-        return completed(result, self._options)
+        assert isinstance(outcome, Completed | Failed), "what _called returns"
+        return outcome
+
+    def _called(self, call: Callable[[], object]) -> Completed | Failed:
+        """In a thread: what ends the process or the loop elsewhere ends one attempt here. A large
+        output is written here, too, where the event loop need not wait for it."""
+        try:
+            return completed(call(), self._options)
+        except BaseException as error:  # noqa: BLE001 -- a task may raise anything
+            return failure_of(error, error_bytes_max=self._options.error_bytes_max)
 
     async def _in_process(self, task: Task, ctx: Context[object]) -> Outcome:
         try:

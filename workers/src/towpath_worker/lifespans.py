@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 from towpath_worker.signatures import Task
+from towpath_worker.tracebacks import user_frames
 
 _log = logging.getLogger("towpath.worker")
 
@@ -73,8 +74,9 @@ class Lifespan:
         try:
             async with asyncio.timeout(timeout_seconds):
                 await manager.__aexit__(None, None, None)
-        except Exception:  # noqa: BLE001 -- their code may raise anything
-            _log.exception("lifespan_close_failed queue=%s", self._queue)
+        except Exception as error:  # noqa: BLE001 -- their code may raise anything
+            theirs = (type(error), error, user_frames(error.__traceback__))
+            _log.error("lifespan_close_failed queue=%s", self._queue, exc_info=theirs)
 
     def _manager_of(self, function: LifespanFunction) -> AbstractAsyncContextManager[object]:
         if inspect.isasyncgenfunction(function):
