@@ -23,7 +23,7 @@ from towpath_protocol.limits import WireLimits
 from towpath_protocol.messagepack import from_json, is_messagepack, to_json
 from towpath_protocol.reports import REPORT_TYPES, Report
 from towpath_protocol.versions import CURRENT, OLDEST_SUPPORTED
-from towpath_protocol.wording import in_words
+from towpath_protocol.wording import in_words, object_of
 
 __all__ = [
     "JsonValue", "check_json", "decode", "decode_report", "dumps", "encode", "encode_messagepack",
@@ -72,13 +72,17 @@ def decode(
     """
     if is_messagepack(content_type):
         data = to_json(data, bytes_max=limits.message_bytes_max)
+    if not data.strip():
+        raise ProtocolError(
+            ErrorCode.UNDECODABLE, "the body is empty", fix=f"send {object_of(shape) or 'JSON'}"
+        )
     check_json(
         data, bytes_max=limits.message_bytes_max, depth_max=limits.depth_max + ENVELOPE_DEPTH
     )
     try:
         message = msgspec.json.decode(data, type=shape)
     except msgspec.ValidationError as error:
-        raise _shape_error(error) from error
+        raise _shape_error(error, shape) from error
     version = getattr(message, "v", CURRENT)
     if not OLDEST_SUPPORTED <= version <= CURRENT:
         raise ProtocolError(
@@ -104,13 +108,13 @@ def decode_report(
     return decode(data, REPORT_TYPES[kind], content_type=content_type, limits=limits)
 
 
-def _shape_error(error: msgspec.ValidationError) -> ProtocolError:
+def _shape_error(error: msgspec.ValidationError, shape: object) -> ProtocolError:
     text = str(error)
     match = _PLACE.search(text)
     field = match.group(1) if match is not None else ""
     if isinstance(error.__cause__, ProtocolError):
         return error.__cause__.within(field)
-    message, fix = in_words(text if match is None else text[: match.start()])
+    message, fix = in_words(text if match is None else text[: match.start()], shape, field)
     return ProtocolError(ErrorCode.MALFORMED, message, field=field, fix=fix)
 
 

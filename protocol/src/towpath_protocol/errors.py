@@ -162,11 +162,15 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
     error: ErrorInfo
 
 
+_PATH_IN_TEXT_MAX: Final = 80
+
+
 class ProtocolError(ValueError):
     """A message, name or value that breaks the protocol.
 
     `code` is from the closed list, `field` the path of the culprit (`error.details`, `items[3]`;
-    empty: the whole message), `message` what is wrong with it, `fix` what to do instead.
+    empty: the whole message), `message` what is wrong with it, `fix` what to do instead. The text
+    of the error has a long path in short, so that what cuts texts off leaves the cause.
     """
 
     def __init__(self, code: ErrorCode, message: str, *, field: str = "", fix: str = "") -> None:
@@ -174,7 +178,7 @@ class ProtocolError(ValueError):
         self.message = message
         self.field = field
         self.fix = fix
-        place = f"{field}: " if field else ""
+        place = f"{shorten_path(field, _PATH_IN_TEXT_MAX)}: " if field else ""
         advice = f"; {fix}" if fix else ""
         super().__init__(f"{place}{message}{advice}")
 
@@ -195,3 +199,11 @@ def join_path(outer: str, inner: str) -> str:
     if not outer or not inner:
         return outer or inner
     return f"{outer}{inner}" if inner.startswith("[") else f"{outer}.{inner}"
+
+
+def shorten_path(path: str, length_max: int) -> str:
+    """The path, or its beginning and its end: where it leads says more than what is between."""
+    if len(path) <= length_max:
+        return path
+    head = (length_max - 3) // 3
+    return f"{path[:head]}...{path[head + 3 - length_max :]}"

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from towpath_protocol.errors import join_path
+from towpath_protocol.errors import join_path, shorten_path
 
 _PATH_SHOWN_MAX: Final = 200
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -79,9 +79,7 @@ class _Walk:
             if level.index >= 0:
                 place = f"[{level.index}]" if level.keys is None else level.place
                 path = join_path(path, place)
-            if len(path) > _PATH_SHOWN_MAX:
-                return path[:_PATH_SHOWN_MAX] + "..."
-        return path
+        return shorten_path(path, _PATH_SHOWN_MAX)
 
     def _syntax(self, what: str) -> _Stop:
         return _Stop(f"is not JSON: {what} at character {self.at}", is_syntax=True)

@@ -83,7 +83,7 @@ class StartRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def _check_object(value: OptionalRaw, name: str) -> None:
     if value is not None and not bytes(value).lstrip().startswith(b"{"):
-        raise _refuse("is no JSON object", name)
+        raise _refuse("is no JSON object", name, 'send an object, as {"tenant": "a"}')
 
 
 def _check_start(key: str | None, delay_ms: int | None, at: str | None) -> None:

@@ -5,8 +5,8 @@ from msgspec import Struct
 
 from towpath_protocol import codec
 from towpath_protocol.errors import ErrorCode, ProtocolError
-from towpath_protocol.operations import DiscardDeadLetters, PauseTask
-from towpath_protocol.requests import GetRun, ListRuns, StartRun
+from towpath_protocol.operations import DiscardDeadLetters, PauseTask, RedriveRun
+from towpath_protocol.requests import GetRun, ListRuns, StartManyItems, StartRun
 from towpath_protocol.wording import in_words
 
 
@@ -37,7 +37,11 @@ from towpath_protocol.wording import in_words
         (b'{"ids": []}', DiscardDeadLetters, "ids: has fewer than 1 elements; use at least 1"),
         (b'{"limit": 0}', ListRuns, "limit: is less than 1; use at least 1"),
         (b'{"limit": 9999}', ListRuns, "limit: is more than 1000; use at most 1000"),
-        (b'{"workflow": 1}', StartRun, "workflow: Expected `str`, got `int`"),
+        (
+            b'{"workflow": 1}',
+            StartRun,
+            "workflow: is a whole number, not text; send text in double quotes",
+        ),
     ],
 )
 def test_a_refusal_names_the_field_the_fault_and_the_fix(
@@ -50,5 +54,40 @@ def test_a_refusal_names_the_field_the_fault_and_the_fix(
 
 
 def test_what_has_no_words_stays_as_it_is() -> None:
-    for message in ("Expected `str` matching regex '^other$'", "Object missing required field"):
+    for message in ("Expected `str` matching regex '^other$'", "Input data was truncated"):
         assert in_words(message) == (message, "")
+
+
+@pytest.mark.parametrize(
+    ("body", "shape", "said"),
+    [
+        (b"", StartRun, "the body is empty; send a JSON object with `workflow`"),
+        (b" \n", StartRun, "the body is empty; send a JSON object with `workflow`"),
+        (b"null", StartRun, "is null, not an object; send a JSON object with `workflow`"),
+        (b"null", ListRuns, "is null, not an object; send a JSON object, `{}` at least"),
+        (b"{}", RedriveRun, "has no field `run_id`; send a JSON object with `run_id` and `step`"),
+        (b'{"workflow": %d}' % 10**30, StartRun,
+         "workflow: is a number, not text; send text in double quotes"),
+        (b'{"workflow": "a", "version": 1.5}', StartRun,
+         "version: is a number, not whole, or too large; send a whole number of at most 64 bits"),
+        (b'{"workflow": "a", "tags": {}}', StartRun,
+         "tags: is an object, not an array; send an array"),
+        (b'{"workflow": "a", "priority": "urgent"}', StartRun,
+         "priority: is 'urgent'; use one of critical, high, normal, low"),
+        (b'{"items": [], "items": 1}', StartManyItems,
+         "items: stands twice in the same object; give each key once"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_what_to_send_instead(body: bytes, shape: type[Struct], said: str) -> None:
+    with pytest.raises(ProtocolError) as refused:
+        codec.decode(body, shape)
+    assert str(refused.value) == said
+
+
+def test_a_cause_stands_before_any_cut_however_deep_its_place() -> None:
+    deep = b'{"workflow": "a", "input": ' + b'{"a_long_name": ' * 70 + b"1" + b"}" * 71
+    with pytest.raises(ProtocolError) as refused:
+        codec.decode(deep, StartRun)
+    assert "is nested deeper than 70 levels" in str(refused.value)[:120]
+    assert str(refused.value).startswith("input.a_long_name")
+    assert len(refused.value.field) <= 206, "the details say more of the place, and are bounded"
