@@ -62,13 +62,7 @@ def operations_markdown() -> str:
         "## What the answers mean",
         "",
     ]
-    texts = dict.fromkeys(
-        (operation, OPERATIONS[operation][status].text)
-        for operation in Operation
-        for status in _SHOWN
-        if OPERATIONS[operation][status].effect is Effect.DONE
-    )
-    lines += [f"* {_name(operation)}, *done*: {text}" for operation, text in texts]
+    lines += [line for operation in Operation for line in _meanings(operation)]
     codes = sorted({
         answer.code for row in OPERATIONS.values() for status, answer in row.items()
         if answer.code is not None and status in REACHABLE
@@ -86,6 +80,19 @@ def operations_markdown() -> str:
         _TAIL.rstrip("\n"),
     ]
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _meanings(operation: Operation) -> list[str]:
+    """What `done` means for the operation; where that differs, in which statuses it means what."""
+    statuses: dict[str, list[RunStatus]] = {}
+    for status in _SHOWN:
+        answer = OPERATIONS[operation][status]
+        if answer.effect is Effect.DONE:
+            statuses.setdefault(answer.text, []).append(status)
+    return [
+        f"* {_name(operation)}, *done*{f' ({_names(found)})' if len(statuses) > 1 else ''}: {text}"
+        for text, found in statuses.items()
+    ]
 
 
 def _row(operation: Operation) -> str:

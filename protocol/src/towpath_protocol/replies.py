@@ -104,7 +104,8 @@ class ErrorView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class StepView(Struct, frozen=True, kw_only=True):
     """A step of run.get. An output over 64 KiB is left out: `output_omitted` then says its size
-    in bytes, and run.output has it."""
+    in bytes, and run.output has it. `error` of an open step is that of its last attempt; a step
+    that completed has none."""
 
     step: str
     kind: str

@@ -51,16 +51,33 @@ async def test_a_run_is_cancelled_by_its_key_and_says_by_whom_and_why(wire: Wire
     assert (await wire.start("one", key=key)) != run_id
 
 
-async def test_a_cancel_by_a_key_that_nobody_holds_finds_nobody(wire: WireClient) -> None:
+async def test_a_cancel_by_a_key_that_no_run_ever_had_finds_nobody(wire: WireClient) -> None:
     await wire.deploy(one_task())
     key = new_key()
-    by_key = {"workflow": "one", "key": key}
-    assert (await refusal(wire, "run.cancel", **by_key))[:2] == (404, "key_not_found")
+    assert (await refusal(wire, "run.cancel", workflow="one", key=key))[:2] == (
+        404,
+        "key_not_found",
+    )
     await wire.start("one", key=key)
-    await wire.api("run.cancel", **by_key)
-    assert (await refusal(wire, "run.cancel", **by_key))[:2] == (404, "key_not_found")
     elsewhere = {"workflow": "nowhere", "key": key}
     assert (await refusal(wire, "run.cancel", **elsewhere))[:2] == (404, "key_not_found")
+
+
+async def test_a_cancel_by_the_key_of_a_settled_run_is_answered_as_by_its_id(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(one_wait())
+    by_key = {"workflow": "waiting", "key": new_key()}
+    run_id = await wire.start("waiting", key=by_key["key"])
+    await wire.api("run.cancel", **by_key)
+    before = await wire.history(run_id)
+    assert await wire.api("run.cancel", **by_key) == {"run_id": run_id, "status": "cancelled"}
+    assert await wire.history(run_id) == before
+    following = await wire.start("waiting", key=by_key["key"])
+    await wire.api("run.signal", run_id=following, signal="go")
+    await wire.result(following)
+    status, code, message = await refusal(wire, "run.cancel", **by_key)
+    assert (status, code, message) == (409, "run_settled", f"run {following} is completed")
 
 
 @pytest.mark.parametrize(

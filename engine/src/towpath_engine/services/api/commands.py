@@ -140,13 +140,16 @@ class Commands:
             reason=body.reason,
         )
         outcome = await self._run(
-            lambda settle: Work(
-                settle=settle,
-                run_id=body.run_id,
-                key=key,
-                event=event,
-            )
+            lambda settle: Work(settle=settle, run_id=body.run_id, key=key, event=event)
         )
+        if key is not None and outcome.kind is OutcomeKind.UNKNOWN_RUN:
+            # Nobody holds the key by now: what is true of the run that had it is the answer, the
+            # same as by its id. So a repeated cancel is no error, whichever way it names the run.
+            run_id = await self._shell.store.get_key(*key)
+            if run_id is not None:
+                outcome = await self._run(
+                    lambda settle: Work(settle=settle, run_id=run_id, event=event)
+                )
         if outcome.kind not in _FINE or outcome.run_id is None:
             raise failure_of(outcome)
         return CancelledRun(run_id=outcome.run_id, status="cancelled")

@@ -160,7 +160,7 @@ def step_view(step: Step, room: int) -> tuple[StepView, int]:
     output, omitted = _value(step.output, min(STEP_OUTPUT_BYTES_MAX, room))
     if output is not None:
         room -= len(output)
-    failure = step.error or step.last_error
+    failure = _failure_of(step)
     error = error_view(failure) if _failure_bytes(failure) <= room else _short_error_view(failure)
     room -= min(room, _failure_bytes(failure))
     view = StepView(
@@ -183,6 +183,13 @@ def step_view(step: Step, room: int) -> tuple[StepView, int]:
         output_omitted=omitted,
     )
     return view, room
+
+
+def _failure_of(step: Step) -> Failure | None:
+    """Why the step failed, or what its last attempt failed with. That of a step which was done in
+    a later attempt is told by the history alone: as its error it would be a lie."""
+    done = step.status in {StepStatus.COMPLETED, StepStatus.SKIPPED}
+    return step.error or (None if done else step.last_error)
 
 
 def _failure_bytes(failure: Failure | None) -> int:
