@@ -68,10 +68,16 @@ class StartManyResults(Struct, frozen=True, kw_only=True):
 
 
 class SignalledRun(Struct, frozen=True, kw_only=True):
-    """Reply of run.signal. `deduplicated`: the message id was seen before, nothing changed."""
+    """Reply of run.signal. `deduplicated`: the message id was seen before, nothing changed; then
+    what became of the first one is not said."""
 
     run_id: str
     deduplicated: bool
+    taken_by: str | UnsetType | None = UNSET
+    """The step whose wait took the signal; None: it is kept, see `awaited_by`."""
+    awaited_by: tuple[str, ...] | UnsetType = UNSET
+    """With a kept signal: steps of the workflow (at most 10) that wait for this name at some time.
+    None of them: the name may be misspelt."""
 
 
 class SignalledStart(Struct, frozen=True, kw_only=True):
@@ -80,6 +86,9 @@ class SignalledStart(Struct, frozen=True, kw_only=True):
     run_id: str
     deduplicated: bool
     signal_deduplicated: bool
+    taken_by: str | UnsetType | None = UNSET
+    awaited_by: tuple[str, ...] | UnsetType = UNSET
+    """As in SignalledRun."""
 
 
 class CancelledRun(Struct, frozen=True, kw_only=True):

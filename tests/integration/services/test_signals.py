@@ -210,3 +210,24 @@ async def test_signal_with_start_never_meets_a_settled_run(wire: WireClient) -> 
         first, repeat = answers[n]["run_id"], answers[n + 20]["run_id"]
         assert first == repeat
         assert (await wire.result(first))["output"]["payload"] in (n, n + 20)
+
+
+async def test_the_answer_says_who_took_a_signal_and_who_may_take_one_that_is_kept(
+    wire: WireClient,
+) -> None:
+    definition = one_wait()
+    definition["steps"].insert(0, {"name": "first", "task": "do.it"})
+    await wire.deploy(definition)
+    run_id = await wire.start("waiting")
+    early = await wire.api("run.signal", run_id=run_id, signal="go", message_id="m1")
+    assert (early["taken_by"], early["awaited_by"]) == (None, ["wait"])
+    misspelt = await wire.api("run.signal", run_id=run_id, signal="goo")
+    assert (misspelt["taken_by"], misspelt["awaited_by"]) == (None, [])
+    repeat = await wire.api("run.signal", run_id=run_id, signal="go", message_id="m1")
+    assert repeat == {"run_id": run_id, "deduplicated": True}
+    await wire.deploy(one_wait("ready"))
+    waiting = await wire.start("ready")
+    taken = await wire.api("run.signal", run_id=waiting, signal="go")
+    assert taken == {"run_id": waiting, "deduplicated": False, "taken_by": "wait"}
+    both = await wire.api("run.signal-with-start", workflow="ready", key=new_key(), signal="go")
+    assert both["taken_by"] == "wait"

@@ -4,15 +4,16 @@ from datetime import datetime
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from towpath_engine.core.decide import decide, step_of_token
-from towpath_engine.core.definition import Definition
-from towpath_engine.core.effects import Decision, Verdict
-from towpath_engine.core.events import Event, ReportReceived, TimerDue
+from towpath_engine.core.definition import Definition, WaitSpec
+from towpath_engine.core.effects import Decision, KeepSignal, Verdict
+from towpath_engine.core.events import Event, ReportReceived, SignalReceived, TimerDue
 from towpath_engine.core.model import Run
 from towpath_engine.services.admission import Admitting
 from towpath_engine.services.draft import RunDraft
-from towpath_engine.services.work import Outcome, OutcomeKind, StartSpec, Work
+from towpath_engine.services.work import Outcome, OutcomeKind, SignalFate, StartSpec, Work
 from towpath_engine.store.interface import (
     KeyedSignalId,
     ParkedSignal,
@@ -110,6 +111,8 @@ class Batch:
             return decision
         if decision.verdict is Verdict.APPLIED:
             self.take(draft, decision)
+            if isinstance(event, SignalReceived):
+                return replace(self.told(draft, decision), fate=_fate(draft, event, decision))
         elif isinstance(event, TimerDue):
             self.result.rearmed.append((draft.run, event.path))
         return self.told(draft, decision)
@@ -152,6 +155,23 @@ class Batch:
             else:
                 keep.append((work, outcome))
         self.result.outcomes = keep
+
+
+_AWAITED_BY_MAX = 10
+"""Steps that are named as waiting, some time, for a signal that is kept."""
+
+
+def _fate(draft: RunDraft, event: SignalReceived, decision: Decision) -> SignalFate:
+    """Who took the signal, or who may."""
+    taken_by = next(one.consumed_by for one in decision.effects if isinstance(one, KeepSignal))
+    if taken_by is not None:
+        return SignalFate(taken_by=taken_by)
+    waits = [
+        step.path
+        for step in draft.run.definition.steps.values()
+        if isinstance(step.spec, WaitSpec) and step.spec.signal == event.signal.name
+    ]
+    return SignalFate(taken_by=None, awaited_by=tuple(sorted(waits)[:_AWAITED_BY_MAX]))
 
 
 def _mismatch(draft: RunDraft, event: ReportReceived) -> Outcome | None:

@@ -169,15 +169,17 @@ class Starting:
         request = _request(start)
         if request is not None and work.run_id is not None:
             batch.answered[request] = work.run_id
-        kind = OutcomeKind.APPLIED
+        kind, fate = OutcomeKind.APPLIED, None
         if work.signal is not None and draft is not None:
             outcome = self._signalling.apply(batch, work, draft, work.signal)
             if outcome.kind not in {OutcomeKind.APPLIED, OutcomeKind.DUPLICATE}:
                 batch.settle(work, outcome)
                 return
-            kind = outcome.kind
+            kind, fate = outcome.kind, outcome.fate
         created = work.run_id == start.run_id
-        batch.settle(work, Outcome(kind=kind, run_id=work.run_id, deduplicated=not created))
+        batch.settle(
+            work, Outcome(kind=kind, run_id=work.run_id, deduplicated=not created, fate=fate)
+        )
 
     async def _check(
         self, work: Work, start: StartSpec, newest: dict[str, int]

@@ -73,8 +73,18 @@ class OutcomeKind(StrEnum):
     """A deterministic fault: the work can't ever be applied."""
 
 
+class SignalFate(Struct, frozen=True, kw_only=True):
+    """What became of a signal that its run has. `taken_by` is the step whose wait took it; None:
+    it is kept, for one of `awaited_by` (steps of the definition), or for nobody if there are none.
+    """
+
+    taken_by: str | None
+    awaited_by: tuple[str, ...] = ()
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What became of a piece of work, after the commit."""
+    """What became of a piece of work, after the commit. `fate` is that of a signal, for a sender
+    that waits for an answer."""
 
     kind: OutcomeKind
     run_id: str | None = None
@@ -82,6 +92,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     code: str | None = None
     message: str = ""
     details: object = None
+    fate: SignalFate | None = None
 
 
 class Work:

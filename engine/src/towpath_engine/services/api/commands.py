@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 from datetime import datetime
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from towpath_engine.bus.answers import error_info
 from towpath_engine.bus.interface import ApiRequest
@@ -104,8 +104,12 @@ class Commands:
         )
         if outcome.kind not in _FINE or outcome.run_id is None:
             raise failure_of(outcome)
+        taken_by, awaited_by = _fate(outcome)
         return SignalledRun(
-            run_id=outcome.run_id, deduplicated=outcome.kind is OutcomeKind.DUPLICATE
+            run_id=outcome.run_id,
+            deduplicated=outcome.kind is OutcomeKind.DUPLICATE,
+            taken_by=taken_by,
+            awaited_by=awaited_by,
         )
 
     async def signal_with_start(self, request: ApiRequest) -> SignalledStart:
@@ -121,10 +125,13 @@ class Commands:
         outcome = await self._run(lambda settle: Work(settle=settle, start=start, signal=signal))
         if outcome.kind not in _FINE or outcome.run_id is None:
             raise failure_of(outcome)
+        taken_by, awaited_by = _fate(outcome)
         return SignalledStart(
             run_id=outcome.run_id,
             deduplicated=outcome.deduplicated,
             signal_deduplicated=outcome.kind is OutcomeKind.DUPLICATE,
+            taken_by=taken_by,
+            awaited_by=awaited_by,
         )
 
     async def cancel(self, request: ApiRequest) -> CancelledRun:
@@ -220,6 +227,14 @@ def _result(outcome: Outcome) -> StartResult:
         failure = failure_of(outcome)
         return StartResult(error=error_info(failure.code, failure.message, failure.details))
     return StartResult(run_id=outcome.run_id, deduplicated=outcome.deduplicated)
+
+
+def _fate(outcome: Outcome) -> tuple[str | UnsetType | None, tuple[str, ...] | UnsetType]:
+    """`taken_by` and `awaited_by` of the answer; of a repeat it is not remembered."""
+    fate = outcome.fate
+    if fate is None:
+        return UNSET, UNSET
+    return fate.taken_by, UNSET if fate.taken_by is not None else fate.awaited_by
 
 
 def _key(workflow: str | None, key: str | None) -> tuple[str, str] | None:
