@@ -256,6 +256,21 @@ async def test_a_pause_made_by_one_engine_holds_what_the_other_would_dispatch(
             assert (await wire.result(run_id))["output"] == number
 
 
+async def test_no_run_begins_while_its_workflow_is_paused_by_an_engine_that_may_be_the_other(
+    engine: Engine, settings: Settings, wire: WireClient
+) -> None:
+    """Its steps dispatch nothing: that it begins is held back all the same."""
+    async with running(settings) as other:
+        assert other is not engine
+        await wire.deploy({"workflow": "quick", "steps": [{"name": "end", "pass": True}]})
+        for _ in range(20):
+            await pause(wire, "workflow", "quick")
+            run_id = await wire.start("quick")
+            assert (await wire.run(run_id))["status"] == "pending"
+            await pause(wire, "workflow", "quick", verb="resume")
+            assert (await wire.result(run_id))["output"] is True
+
+
 async def test_nothing_is_committed_once_a_pause_was_answered_by_any_engine(
     settings: Settings, wire: WireClient
 ) -> None:

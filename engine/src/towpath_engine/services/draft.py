@@ -19,6 +19,7 @@ from towpath_engine.core.effects import (
     RevokeToken,
 )
 from towpath_engine.core.model import Run, Step, Transition
+from towpath_engine.core.transitions import RunChange
 from towpath_engine.services.clock import Identity
 from towpath_engine.services.work import Outcome, Work
 from towpath_engine.store.interface import (
@@ -71,9 +72,11 @@ class RunDraft:
 
     @property
     def admitted(self) -> bool:
-        """True when what it writes depends on what is paused: a dispatch, or one held back."""
+        """True when what it writes depends on what is paused: a dispatch, or one held back, or that
+        the run begins (of a paused workflow it must not, whatever its steps are)."""
         return (
             bool(self.dispatches)
+            or any(one.what == RunChange.STARTED for one in self.transitions)
             or self.run.held_by is not None
             or any(step.held_by is not None for step in self.changed.values())
         )
