@@ -6,7 +6,7 @@ from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.services.batch import BatchResult
 from towpath_engine.services.dispatch_watch import DispatchWatch
 from towpath_engine.services.draft import RunDraft
-from towpath_engine.services.leases import Leases
+from towpath_engine.services.leases import Leases, Partitions
 from towpath_engine.services.outbox_relay import OutboxRelay
 from towpath_engine.services.purger import Purger
 from towpath_engine.services.result_waiters import ResultWaiters
@@ -16,6 +16,7 @@ from towpath_engine.services.wakes import Wakes
 from towpath_engine.services.windows import Windows
 from towpath_engine.services.work import Work, ignore_outcome
 from towpath_engine.store.interface import OutboxRow
+from towpath_engine.store.leases import partition_of_run
 from towpath_protocol import codec, subjects
 from towpath_protocol.dispatch import StepCancel
 
@@ -54,17 +55,19 @@ class AfterCommit:
             rows.extend(draft.outbox)
         if rows:
             self._relay.publish(rows)
+        owned = self._leases.owned
         for draft in result.drafts:
+            self._arm(draft.run, list(draft.changed.values()), owned)
             self._after_run(draft)
         for run, path in result.rearmed:
             step = None if path is None else run.steps.get(path)
-            self._arm(run, [] if step is None else [step])
+            self._arm(run, [] if step is None else [step], owned)
         self._wakes.send()
 
-    def _arm(self, run: Run, steps: list[Step]) -> None:
+    def _arm(self, run: Run, steps: list[Step], owned: Partitions) -> None:
         """Take over the run's instants, or have its owner do so."""
         rows = due_rows(run, steps)
-        if self._leases.owns_run(run.id):
+        if partition_of_run(run.id) in owned:
             for row in rows:
                 self._timers.arm(row)
         else:
@@ -72,7 +75,6 @@ class AfterCommit:
 
     def _after_run(self, draft: RunDraft) -> None:
         run = draft.run
-        self._arm(run, list(draft.changed.values()))
         for effect in draft.revoked:
             self._watch.forget(effect.token)
             if not effect.purge:

@@ -139,6 +139,8 @@ def _held(saved: Sequence[SavedRun]) -> tuple[list[ReadyStep], list[tuple[str, s
     held: list[ReadyStep] = []
     admitted: list[tuple[str, str]] = []
     for item in saved:
+        if _holds_nothing(item):
+            continue
         for path, ready, was_ready in _ready_steps(item):
             if ready is not None:
                 if ready != was_ready:
@@ -146,6 +148,18 @@ def _held(saved: Sequence[SavedRun]) -> tuple[list[ReadyStep], list[tuple[str, s
             elif was_ready is not None or _may_be_ready(item):
                 admitted.append((item.run.id, path))
     return held, admitted
+
+
+def _holds_nothing(item: SavedRun) -> bool:
+    """Whether nothing of the run is or was held back: so it is with nearly every event."""
+    if item.run.held_by is not None or _may_be_ready(item):
+        return False
+    if item.before is not None and item.before.held_by is not None:
+        return False
+    for step, was in _changes(item):
+        if step.held_by is not None or (was is not None and was.held_by is not None):
+            return False
+    return True
 
 
 def _may_be_ready(item: SavedRun) -> bool:

@@ -1,6 +1,6 @@
 """Reads of runs outside any batch: one run, pages of runs, counts. Committed data only."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from towpath_engine.core.definition import Definition
@@ -22,6 +22,7 @@ from towpath_engine.store.session import Connection, Record, fetch, fetch_row
 
 SCAN_MAX: Final = 10_000
 """Runs that are looked at for one page: one with fewer hits ends early, with a cursor."""
+_Row = Record | dict[str, Any]
 _MARKS: Final = {"place", "fits"}
 """Columns of a filtered page that are not the run's."""
 
@@ -49,14 +50,16 @@ class RunReader:
             "created_from": where.created_from or FIRST_INSTANT,
             "limit": limit + 1,
         }
+        rows: Sequence[_Row]
+        end: _Row | None
         if where.key is None and where.tag is None:
             rows = await _fetch_by_status(connection, where, values)
             end = None
         else:
-            rows = await _fetch_filtered(connection, where, values)
+            found = await _fetch_filtered(connection, where, values)
             # The last that was looked at: behind it nobody knows what is there.
-            end = rows[-1] if rows and rows[-1]["place"] == SCAN_MAX else None
-            rows = [row for row in rows if row["fits"]]
+            end = found[-1] if found and found[-1]["place"] == SCAN_MAX else None
+            rows = [_unmarked(row) for row in found if row["fits"]]
         if len(rows) > limit:
             rows = rows[:limit]
             end = rows[-1] if rows else None
@@ -64,10 +67,10 @@ class RunReader:
         next_cursor = None if end is None else format_run_cursor((end["created_at"], end["id"]))
         return RunPage(runs=runs, next_cursor=next_cursor)
 
-    async def _build(self, connection: Connection, rows: Iterable[Record]) -> list[Run]:
+    async def _build(self, connection: Connection, rows: Iterable[_Row]) -> list[Run]:
         return [
             run_from_row(
-                {name: value for name, value in row.items() if name not in _MARKS},
+                row,
                 await self._definition(connection, row["workflow"], row["workflow_version"]),
                 self._limits,
             )
@@ -85,6 +88,10 @@ class RunReader:
             message = f"version {version} of workflow {workflow!r} is missing"
             raise StoreUnavailable(message)
         return self._definitions.add(workflow, version, row["document"])
+
+
+def _unmarked(row: Record) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _MARKS}
 
 
 def _before(where: RunFilter, cursor: str | None) -> RunPlace:
