@@ -74,18 +74,14 @@ async def confirm_revived(batch: Batch, works: Sequence[Work]) -> None:
 def apply_revival(batch: Batch, work: Work, draft: RunDraft | None, revival: Revival) -> None:
     """Have the run go on, or say why it does not. A dry run leaves everything as it is."""
     if draft is None or work.event is None:
-        batch.settle(work, nobody(work))
+        _give_up(batch, work, nobody(work))
         return
     decision = batch.try_decide(draft, work.event)
     if isinstance(decision, Outcome):
-        batch.settle(work, decision)
+        _give_up(batch, work, decision)
         return
     if decision.verdict is not Verdict.APPLIED:
-        outcome = batch.told(draft, decision)
-        if _has_claimed(batch, draft):
-            # A run that stays settled must not hold its key: the claim has to go.
-            raise WorkPoisonedError(work, outcome)
-        batch.settle(work, outcome)
+        _give_up(batch, work, batch.told(draft, decision))
         return
     holder = _other_holder(batch, draft, revival)
     if holder is not None:
@@ -114,11 +110,22 @@ def _claim(run_id: str, revival: Revival) -> KeyClaim:
     return KeyClaim(run_id=run_id, workflow=workflow, key=key)
 
 
-def _has_claimed(batch: Batch, draft: RunDraft) -> bool:
-    """Whether this batch has claimed the key for a run that it then left settled."""
-    run = draft.run
-    claimed = batch.revived_keys.get(run.id) == run.id
-    return claimed and not draft.dirty and run.status in SETTLED_RUN
+def _give_up(batch: Batch, work: Work, outcome: Outcome) -> None:
+    """The run does not go on. One that stays settled, or is gone, must not hold its key: then the
+    claim has to go."""
+    if _has_claimed(batch, work):
+        raise WorkPoisonedError(work, outcome)
+    batch.settle(work, outcome)
+
+
+def _has_claimed(batch: Batch, work: Work) -> bool:
+    """Whether this batch has claimed the key for a run that it then left settled, or that has been
+    purged since the request was read."""
+    run_id = work.run_id
+    if run_id is None or batch.revived_keys.get(run_id) != run_id:
+        return False
+    draft = batch.drafts.get(run_id)
+    return draft is None or (not draft.dirty and draft.run.status in SETTLED_RUN)
 
 
 def _other_holder(batch: Batch, draft: RunDraft, revival: Revival) -> str | None:
