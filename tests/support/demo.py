@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 
 from deploy.demo.expected import expected_outcomes, table
 from tests.support.eventually import eventually, eventually_sync
-from tests.support.processes import RealProcess
+from tests.support.processes import Halted, RealProcess
 from tests.support.wire_client import WireClient
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,7 +93,7 @@ class DemoProcess(RealProcess):
 
     def kill_server_and_keep_it_away(self, name: str) -> int:
         """kill -9; nobody starts it again before `let_servers_return`. Returns the old pid."""
-        os.kill(self.child_pid("dev"), signal.SIGSTOP)
+        self._halted = Halted(self.child_pid("dev"))
         old = self.server_pid(name)
         os.kill(old, signal.SIGKILL)
         eventually_sync(lambda: psutil.Process(old).status() == psutil.STATUS_ZOMBIE)
@@ -101,7 +101,7 @@ class DemoProcess(RealProcess):
 
     def let_servers_return(self, name: str, old: int) -> None:
         """Let `towpath dev` start what died, and wait until it has."""
-        os.kill(self.child_pid("dev"), signal.SIGCONT)
+        self._halted.release()
         eventually_sync(lambda: self.server_pid(name) != old, deadline_seconds=SERVER_SECONDS)
 
     def delete_jetstream(self) -> None:

@@ -1,8 +1,6 @@
 """Several engines as real processes, the load that they carry, and what must hold in the end."""
 
 import asyncio
-import os
-import signal
 import sys
 import time
 import urllib.error
@@ -15,7 +13,7 @@ import nats.errors
 
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.jetstream import free_port
-from tests.support.processes import RealProcess
+from tests.support.processes import Halted, RealProcess
 from tests.support.wire_client import WireClient, new_key
 
 Json = Any
@@ -79,10 +77,10 @@ class EngineProcess(RealProcess):
         return sum(int(float(line.split()[1])) for line in lines if _is_owned(line))
 
     def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        self._halted = Halted(self.pid)
 
     def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        self._halted.release()
 
 
 def _is_owned(line: str) -> bool:

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import bound_to_us
+
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 
@@ -91,11 +93,9 @@ class JetStreamServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "nats.conf"
         config.write_text(self._configuration())
-        # Where setpriv exists the server dies with us even when we are killed.
-        guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         with (self.folder / "nats.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*guard, str(self._binary), "-c", str(config)],
+                bound_to_us([str(self._binary), "-c", str(config)], signal.SIGKILL),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 import psutil
 
 from tests.support.eventually import DEADLINE_SECONDS, eventually_sync
+from towpath_engine.dev import launch
 
 MARK = "TOWPATH_TEST_MARK"
 
@@ -32,8 +33,40 @@ class Identity(NamedTuple):
     created: float
 
 
+def bound_to_us(command: Sequence[str], number: signal.Signals = signal.SIGTERM) -> list[str]:
+    """The command, so that the kernel sends it `number` when we die, however that is (Linux).
+
+    It is the thread that starts it whose end counts: start what outlives a thread in the main one.
+    """
+    program = shutil.which(command[0])
+    assert program is not None, f"{command[0]} is not installed"
+    guard = [sys.executable, "-I", "-S", str(Path(launch.__file__))]
+    return [*guard, str(os.getpid()), str(int(number)), "-", "-", program, *command[1:]]
+
+
+class Halted:
+    """A process that stands still (SIGSTOP) until `release`, or until we die."""
+
+    def __init__(self, pid: int) -> None:
+        # Nobody could end a process that stands still and whose test was killed.
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", f"read _; kill -CONT {pid}"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.kill(pid, signal.SIGSTOP)
+
+    def release(self) -> None:
+        """Let it go on."""
+        self._guard.communicate()
+
+
 class RealProcess:
-    """One process with its output in files (a pipe that nobody reads would stop it)."""
+    """One process with its output in files (a pipe that nobody reads would stop it).
+
+    It is told to stop (SIGTERM) when the test process dies, however that is.
+    """
 
     def __init__(
         self,
@@ -51,7 +84,7 @@ class RealProcess:
         }
         with self._stdout.open("wb") as out, self._stderr.open("wb") as err:
             self.popen = subprocess.Popen(
-                list(command),
+                bound_to_us(command),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -143,13 +176,13 @@ class DevProcess(RealProcess):
         The supervisor is stopped meanwhile, or it would start the server before the store is gone.
         """
         old = self.pids()["nats"]
-        os.kill(self.pid, signal.SIGSTOP)
+        halted = Halted(self.pid)
         try:
             os.kill(old, signal.SIGKILL)
             eventually_sync(lambda: psutil.Process(old).status() == psutil.STATUS_ZOMBIE)
             shutil.rmtree(Path(self.ready["data_dir"]) / "nats" / "jetstream")
         finally:
-            os.kill(self.pid, signal.SIGCONT)
+            halted.release()
         self.wait_restarted("nats", old)
 
     def _first_line(self) -> dict[str, Any] | None:

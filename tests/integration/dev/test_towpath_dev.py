@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import urllib.request
@@ -29,6 +30,8 @@ steps:
   - name: answer
     pass: {said: "${ steps.hear.output.payload }"}
 """
+
+ROOT = Path(__file__).resolve().parents[3]
 
 StartDev = Callable[..., DevProcess]
 
@@ -172,6 +175,44 @@ def test_it_stops_when_its_parent_is_killed() -> None:
         assert not marked_processes(parent.mark)
     finally:
         parent.close()
+
+
+def test_it_stops_when_its_parent_is_killed_while_it_still_loads() -> None:
+    """The parent has gone before any of our code could have looked at it."""
+    loading = _PARENT.replace('"-m"', '"-X", "importtime", "-m"')
+    parent = RealProcess([sys.executable, "-c", loading, "dev", "--ephemeral"])
+    try:
+        eventually_sync(lambda: re.search(r"\| towpath_engine$", parent.errors(), re.MULTILINE))
+        family = parent.family()
+        parent.kill()
+        eventually_sync(lambda: not alive(family))
+        eventually_sync(lambda: not marked_processes(parent.mark))
+    finally:
+        parent.close()
+
+
+_TEST = """
+import sys, time
+from tests.support.processes import Halted, RealProcess
+process = RealProcess([sys.executable, "-c", "import time; time.sleep(600)"])
+halted = Halted(process.pid) if sys.argv[1:] else None
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("halted", [[], ["halted"]])
+def test_what_a_test_started_dies_with_the_test_process(halted: list[str]) -> None:
+    test = RealProcess([sys.executable, "-c", _TEST, *halted], working_dir=ROOT)
+    try:
+        eventually_sync(lambda: test.output().endswith("\n"))
+        family = test.family()
+        assert int(test.output()) in {one.pid for one in family}
+        test.kill()
+        eventually_sync(lambda: not alive(family))
+        assert not alive(family)
+    finally:
+        test.close()
 
 
 def test_data_ports_and_runs_survive_until_the_next_start(

@@ -1,5 +1,6 @@
 """The parts of `towpath dev` that need no server."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from towpath_engine.dev.child import Child, ChildSpec, kept_environment, tail_of
 from towpath_engine.dev.data_dir import DataDir, Ports
 from towpath_engine.dev.errors import DevError
 from towpath_engine.dev.keeper import Keeper
+from towpath_engine.dev.orphans import end_tasks
 from towpath_engine.dev.ports import choose_port, free_port, is_free
 from towpath_engine.dev.ready import ReadyLine, for_people
 
@@ -49,6 +51,22 @@ class Sleeper:
 
     async def stop(self) -> None:
         await self.child.stop()
+
+
+async def test_a_task_that_loses_its_cancellation_is_cancelled_again() -> None:
+    lost: list[str] = []
+
+    async def careless() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            lost.append("once")  # as where a connection fails in the same instant
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(careless())
+    await asyncio.sleep(0)
+    await end_tasks([task])
+    assert (task.cancelled(), lost) == (True, ["once"])
 
 
 async def test_a_server_that_runs_is_left_alone(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PARENT_POLL_SECONDS = 0.2
+_CANCEL_AGAIN_SECONDS = 1.0
 
 
 def adopt_orphans() -> None:
@@ -19,6 +20,20 @@ def adopt_orphans() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel the tasks and wait until they have ended, whatever they raise.
+
+    A cancellation may get lost where a connection fails in the same instant; a supervisor that
+    waited for such a task would outlive everybody. So it is repeated.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        ended, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_SECONDS)
+        await asyncio.gather(*ended, return_exceptions=True)
 
 
 def reap_orphans(children: Collection[int]) -> int:
@@ -32,14 +47,13 @@ def reap_orphans(children: Collection[int]) -> int:
     return buried
 
 
-async def watch_parent(on_gone: Callable[[], None]) -> None:
-    """Call `on_gone` once when our parent process dies; returns at once if there is none to watch.
+async def watch_parent(parent: int, on_gone: Callable[[], None]) -> None:
+    """Call `on_gone` once when `parent`, who started us, is our parent no more.
 
-    A parent that has gone already (`nohup … &`, `setsid`, an init) means that nobody expects us to
-    go with them. The kernel's own notice (PDEATHSIG) is of no use here: it is sent when the
+    Returns at once when an init started us (a container, `setsid --fork`): then nobody expects us
+    to go with them. The kernel's own notice (PDEATHSIG) is of no use here: it is sent when the
     parent's *thread* ends.
     """
-    parent = os.getppid()
     if parent <= 1:
         return
     while os.getppid() == parent:  # noqa: ASYNC110 - a process sets no event

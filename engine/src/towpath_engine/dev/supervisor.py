@@ -13,10 +13,11 @@ import sys
 
 import msgspec
 
+from towpath_engine import PARENT_AT_START
 from towpath_engine.dev.data_dir import DataDir
 from towpath_engine.dev.keeper import Keeper
 from towpath_engine.dev.options import DevOptions
-from towpath_engine.dev.orphans import adopt_orphans, reap_orphans, watch_parent
+from towpath_engine.dev.orphans import adopt_orphans, end_tasks, reap_orphans, watch_parent
 from towpath_engine.dev.ready import ReadyLine, for_people
 from towpath_engine.dev.servers import DevServers
 
@@ -50,18 +51,20 @@ async def run_dev(options: DevOptions) -> None:
 
 
 async def _until_stopped(dev: "_Dev", stop: asyncio.Event) -> None:
-    parent = asyncio.create_task(watch_parent(stop.set))
-    stopped = asyncio.create_task(stop.wait())
+    parent = asyncio.create_task(watch_parent(PARENT_AT_START, stop.set))
+    stopped = asyncio.create_task(_wait(stop))
     work = asyncio.create_task(dev.run())
     try:
         await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()  # it only ever ends by raising
     finally:
-        for task in (parent, stopped, work):
-            task.cancel()
-        await asyncio.gather(parent, stopped, work, return_exceptions=True)
+        await end_tasks((parent, stopped, work))
         await dev.stop()
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 class _Dev:
