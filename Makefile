@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Most tests wait for servers: three at a time take half as long. A file stays in one process.
+SPREAD := --numprocesses 3 --dist loadfile
 INPUTS := constraints.txt requirements-dev.txt protocol/pyproject.toml engine/pyproject.toml workers/pyproject.toml
 
 .PHONY: help setup demo test test-all unit integration check lint types contracts tidy generate bench clean
@@ -25,13 +27,13 @@ demo: setup ## the main job, on embedded NATS and Postgres (ORDERS=FILE takes an
 test: check unit integration ## what CI runs: check, unit and integration tests on embedded servers
 
 unit: setup
-	$(BIN)/pytest tests/unit tests/packaging tests/typing -m 'not slow'
+	$(BIN)/pytest $(SPREAD) tests/unit tests/packaging tests/typing -m 'not slow'
 
 integration: setup
-	$(BIN)/pytest tests/contract tests/integration tests/e2e -m 'not slow'
+	$(BIN)/pytest $(SPREAD) tests/contract tests/integration tests/e2e -m 'not slow'
 
-test-all: check ## everything, with the long suites: chaos, garbage, properties at full size, the demo
-	$(BIN)/pytest tests
+test-all: test ## everything, with the long suites: chaos, garbage, properties at full size, the demo
+	$(BIN)/pytest tests -m slow
 
 check: lint types contracts tidy ## format, lint, types, import contracts, tidy test
 	@$(BIN)/python tools/counts.py
