@@ -6,16 +6,16 @@ decides whether anything is due.
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from towpath_engine.core.events import TimerDue
 from towpath_engine.core.model import Cause, Run, Step
-from towpath_engine.core.states import WaitReason
 from towpath_engine.services.leases import Leases, Partitions
 from towpath_engine.services.progress import PartitionProgress
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.work import Outcome, Work
+from towpath_engine.store.derive import run_timer, step_timer
 from towpath_engine.store.leases import partition_of_run
 from towpath_engine.store.records import DueTimer
 
@@ -185,23 +185,17 @@ def _others(rows: Mapping[_Key, datetime], partitions: Partitions) -> dict[_Key,
     return {key: at for key, at in rows.items() if partition_of_run(key[0]) not in partitions}
 
 
-def due_rows(run: Run, steps: list[Step]) -> list[DueTimer]:
-    """The instants of a run that was just committed, and of those of its steps that changed."""
-    rows: list[DueTimer] = []
-    if run.due_at is not None and run.settled_at is None:
-        preemptible = run.start_at is None
-        rows.append(DueTimer(run_id=run.id, path=None, due_at=run.due_at, preemptible=preemptible))
-    for step in steps:
-        if step.due_at is not None:
-            preemptible = is_preemptible(step)
-            rows.append(
-                DueTimer(run_id=run.id, path=step.path, due_at=step.due_at, preemptible=preemptible)
-            )
-    return rows
-
-
-def is_preemptible(step: Step) -> bool:
-    """Whether a report or a signal could still make the step's next instant void."""
-    if step.waiting_for in {WaitReason.SIGNAL, None}:
-        return True
-    return step.wake_at is None or step.due_at != step.wake_at
+def due_rows(run: Run, steps: Sequence[Step]) -> list[DueTimer]:
+    """The instants of a run that was just committed, and of those of its steps that changed: as
+    their rows have them, so that memory and the sweep fire the same."""
+    timers = [run_timer(run, run), *(step_timer(run, step) for step in steps)]
+    return [
+        DueTimer(
+            run_id=timer.run_id,
+            path=timer.path or None,
+            due_at=timer.due_at,
+            preemptible=timer.preemptible,
+        )
+        for timer in timers
+        if timer is not None
+    ]
