@@ -13,10 +13,11 @@ import sys
 from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from towpath_worker.credentials import ConnectionOptionsError
 from towpath_worker.lifespans import LifespanError
+from towpath_worker.log_output import LogFormat, formatter
 from towpath_worker.metrics import MetricsError
 from towpath_worker.options import FROM_ENVIRONMENT
 from towpath_worker.reload import Reloader
@@ -24,7 +25,8 @@ from towpath_worker.signatures import RegistrationError
 from towpath_worker.tracebacks import traceback_text
 from towpath_worker.worker import NoTasksError, Worker, run_workers
 
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+LOG_FORMAT: Final = "TOWPATH_LOG_FORMAT"
+"""console or json; the engine reads the same name."""
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -87,6 +89,12 @@ def start(arguments: WorkerArguments) -> int:
 
 
 def _run(arguments: WorkerArguments) -> CommandExit:
+    wanted = os.environ.get(LOG_FORMAT) or LogFormat.CONSOLE
+    try:
+        log_format = LogFormat(wanted)
+    except ValueError:
+        _say(f"{LOG_FORMAT} must be {' or '.join(LogFormat)}, not {wanted!r}")
+        return CommandExit.USAGE
     try:
         workers = [load_worker(target) for target in arguments.targets]
     except TargetError as error:
@@ -95,8 +103,10 @@ def _run(arguments: WorkerArguments) -> CommandExit:
     for worker in workers:
         if arguments.slots is not None:
             worker.options = worker.options.with_slots(arguments.slots)
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter(log_format))
     # After the import: nothing happens here when the module has set up logging of its own.
-    logging.basicConfig(level=arguments.log_level.upper(), format=LOG_FORMAT)
+    logging.basicConfig(level=arguments.log_level.upper(), handlers=[handler])
     return serve(*workers)
 
 

@@ -19,7 +19,7 @@ from towpath_protocol.dispatch import StepDispatch
 from towpath_protocol.reports import CustomEvent
 from towpath_protocol.times import parse_instant
 from towpath_worker.conversion import converter
-from towpath_worker.logs import AttemptLog, AttemptLogger
+from towpath_worker.logs import FACT_NAMES, AttemptLog, AttemptLogger
 from towpath_worker.options import WorkerOptions
 from towpath_worker.values import InvalidValueError, Json, JsonLike, Rich, from_json, to_json
 
@@ -124,7 +124,8 @@ class ProcessContext:
         self._progress: bytes | None = None
         self._patch: dict[str, JsonLike] = {}
         self._events: list[CustomEvent] = []
-        self.log = AttemptLog(options.logs_bytes_max)
+        facts = (dispatch.run_id, dispatch.step, dispatch.attempt)
+        self.log = AttemptLog(options.logs_bytes_max, dict(zip(FACT_NAMES, facts, strict=True)))
         self.run_id: str = dispatch.run_id
         self.workflow: str = dispatch.workflow
         self.version: int = dispatch.version
@@ -138,9 +139,7 @@ class ProcessContext:
         self.idempotency_key: str = dispatch.idempotency_key
         self._cancelled = cancelled
         self.logger: logging.LoggerAdapter[logging.Logger] = AttemptLogger(
-            logging.getLogger(f"towpath.task.{dispatch.task}"),
-            self.log,
-            {"run_id": dispatch.run_id, "step": dispatch.step, "attempt": dispatch.attempt},
+            logging.getLogger(f"towpath.task.{dispatch.task}"), self.log
         )
 
     @property

@@ -29,6 +29,9 @@ STANDARD_FIELDS: Final = frozenset(
 )
 """What every record of `logging` has; the rest came by `extra`."""
 
+FACT_NAMES: Final = ("run_id", "step", "attempt")
+"""What a record says about the attempt it belongs to."""
+
 ExcInfo = (
     bool
     | tuple[type[BaseException], BaseException, TracebackType | None]
@@ -40,9 +43,13 @@ ExcInfo = (
 
 
 class AttemptLog:
-    """Lines of one attempt, at most `bytes_max` of JSON. Safe to use from many threads."""
+    """Lines of one attempt, at most `bytes_max` of JSON. Safe to use from many threads.
 
-    def __init__(self, bytes_max: int) -> None:
+    `facts`, by FACT_NAMES, say which attempt; the run's log knows that without them.
+    """
+
+    def __init__(self, bytes_max: int, facts: Mapping[str, object] | None = None) -> None:
+        self.facts = facts or {}
         # Room for the mark.
         self._bytes_max = max(LINE_OVERHEAD_BYTES, bytes_max - 2 * LINE_OVERHEAD_BYTES)
         self._lines: deque[tuple[LogLine, int]] = deque()
@@ -55,7 +62,7 @@ class AttemptLog:
     def add(self, level: str, message: str, fields: Mapping[str, object]) -> None:
         """Append a line; older ones make room. Never raises for what it is given."""
         line = LogLine(
-            at=wall_text(), level=level, message=clean_text(message), fields=_fields(fields)
+            at=wall_text(), level=level, message=clean_text(message), fields=fields_json(fields)
         )
         size = len(msgspec.json.encode(line)) + 1
         if size > self._bytes_max:
@@ -90,10 +97,8 @@ class AttemptLogger(logging.LoggerAdapter[logging.Logger]):
     Names in `extra` become fields of the line.
     """
 
-    def __init__(
-        self, logger: logging.Logger, log: AttemptLog, facts: Mapping[str, object]
-    ) -> None:
-        super().__init__(logger, dict(facts))
+    def __init__(self, logger: logging.Logger, log: AttemptLog) -> None:
+        super().__init__(logger, dict(log.facts))
         self._attempt_log = log
 
     def log(
@@ -155,7 +160,7 @@ def traceback_of(exc_info: ExcInfo) -> str:
     return "" if error is None else "\n" + "".join(traceback.format_exception(error))
 
 
-def _fields(fields: Mapping[str, object]) -> Raw | None:
+def fields_json(fields: Mapping[str, object]) -> Raw | None:
     """The fields as a JSON object: what is no JSON as its repr, what is too much left out."""
     if not fields:
         return None

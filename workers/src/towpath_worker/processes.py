@@ -19,6 +19,7 @@ import msgspec
 
 from towpath_protocol.codec import encode
 from towpath_worker.context import Context
+from towpath_worker.logs import STANDARD_FIELDS
 from towpath_worker.options import WorkerOptions
 from towpath_worker.outcomes import Completed, Failed
 from towpath_worker.pipes import (
@@ -301,8 +302,13 @@ def _noted(ctx: Context[object], note: FromProcess) -> Completed | Failed | None
 
 
 def _write(ctx: Context[object], line: Line) -> None:
-    """As `context.logger` does, but with fields of any name."""
-    fields = None if line.fields is None else from_json(line.fields)
-    ctx.log.add(line.level, line.message, fields if isinstance(fields, dict) else {})
+    """As `context.logger` does, or the logger that was used, but with fields of any name."""
+    decoded = None if line.fields is None else from_json(line.fields)
+    fields = decoded if isinstance(decoded, dict) else {}
+    ctx.log.add(line.level, line.message, fields)
     number = logging.getLevelNamesMapping().get(line.level.upper(), logging.INFO)
-    ctx.logger.logger.log(number, "%s", line.message)
+    extra = {**fields, **ctx.log.facts}
+    name = extra.pop("logger", None)
+    logger = logging.getLogger(name) if isinstance(name, str) else ctx.logger.logger
+    allowed = {field: value for field, value in extra.items() if field not in STANDARD_FIELDS}
+    logger.log(number, "%s", line.message, extra=allowed)
