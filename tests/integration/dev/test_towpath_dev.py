@@ -191,6 +191,22 @@ def test_it_stops_when_its_parent_is_killed_while_it_still_loads() -> None:
         parent.close()
 
 
+_HASTY = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-m", "towpath_engine", "dev", "--ephemeral", "--json"])
+"""
+
+
+def test_it_stops_when_its_parent_had_gone_before_it_began() -> None:
+    parent = RealProcess([sys.executable, "-c", _HASTY])
+    try:
+        parent.wait()
+        eventually_sync(lambda: not marked_processes(parent.mark))
+        assert "ready" not in parent.output()
+    finally:
+        parent.close()
+
+
 _TEST = """
 import sys, time
 from tests.support.processes import Halted, RealProcess

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.engine_side import EngineSide
 from tests.support.eventually import until
+from tests.support.processes import bound_to_us
 
 MODULE = """
 from pathlib import Path
@@ -47,7 +48,8 @@ def run(engine: EngineSide, jetstream_url: str, tmp_path: Path) -> Iterator[Run]
         environ = {
             **os.environ, "TOWPATH_NATS_URL": jetstream_url, "TOWPATH_PREFIX": engine.prefix
         }  # fmt: skip
-        process = subprocess.Popen([sys.executable, *arguments], cwd=tmp_path, env=environ)
+        command = bound_to_us([sys.executable, *arguments])
+        process = subprocess.Popen(command, cwd=tmp_path, env=environ)
         processes.append(process)
         return process
 

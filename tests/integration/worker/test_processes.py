@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.engine_side import EngineSide
 from tests.support.eventually import until
+from tests.support.processes import bound_to_us
 
 Spawn = Callable[[], "subprocess.Popen[bytes]"]
 
@@ -22,7 +23,7 @@ def spawn(engine: EngineSide, jetstream_url: str, tmp_path: Path) -> Iterator[Sp
     def start() -> subprocess.Popen[bytes]:
         program = Path(__file__).with_name("a_worker.py")
         process = subprocess.Popen(
-            [sys.executable, str(program), jetstream_url, engine.prefix, str(tmp_path)]
+            bound_to_us([sys.executable, str(program), jetstream_url, engine.prefix, str(tmp_path)])
         )
         processes.append(process)
         return process

@@ -50,11 +50,14 @@ def reap_orphans(children: Collection[int]) -> int:
 async def watch_parent(parent: int, on_gone: Callable[[], None]) -> None:
     """Call `on_gone` once when `parent`, who started us, is our parent no more.
 
-    Returns at once when an init started us (a container, `setsid --fork`): then nobody expects us
-    to go with them. The kernel's own notice (PDEATHSIG) is of no use here: it is sent when the
-    parent's *thread* ends.
+    Returns at once when an init started us (a container, a service, `setsid --fork`): then nobody
+    expects us to go with them. The kernel's own notice (PDEATHSIG) is of no use here: it is sent
+    when the parent's *thread* ends.
     """
     if parent <= 1:
+        # What an init starts leads a group of its own. In another's we are an orphan already.
+        if os.getpgrp() not in {os.getpid(), parent}:
+            on_gone()
         return
     while os.getppid() == parent:  # noqa: ASYNC110 - a process sets no event
         await asyncio.sleep(_PARENT_POLL_SECONDS)
