@@ -208,12 +208,12 @@ def test_it_stops_when_its_parent_had_gone_before_it_began() -> None:
 
 
 _TEST = """
-import sys, time
+import sys
 from tests.support.processes import Halted, RealProcess
-process = RealProcess([sys.executable, "-c", "import time; time.sleep(600)"])
+process = RealProcess(["/bin/sleep", "600"])
 halted = Halted(process.pid) if sys.argv[1:] else None
 print(process.pid, flush=True)
-time.sleep(600)
+process.wait(600)
 """
 
 
