@@ -44,11 +44,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=5, help="repetitions (default 5)")
     parser.add_argument("--w1", type=int, default=60, help="workflows of W1 (default 60)")
     parser.add_argument("--w2", type=int, default=1000, help="workflows of W2 (default 1000)")
+    parser.add_argument("--engines", type=int, default=1, help="engines (default 1)")
     parser.add_argument("--out", type=Path, help="append the JSON lines to this file")
     args = parser.parse_args(arguments)
-    if min(args.runs, args.w1, args.w2) < 1:
-        parser.error("--runs, --w1 and --w2 must be at least 1")
-    lines = asyncio.run(_measure(Sizes(args.runs, args.w1, args.w2)))
+    if min(args.runs, args.w1, args.w2, args.engines) < 1:
+        parser.error("--runs, --w1, --w2 and --engines must be at least 1")
+    lines = asyncio.run(_measure(Sizes(args.runs, args.w1, args.w2), args.engines))
     text = "".join(json.dumps(line) + "\n" for line in lines)
     print(text, end="")
     out = args.out or Path(os.environ.get("TOWPATH_BENCH_RESULTS", ".towpath/bench.jsonl"))
@@ -58,9 +59,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-async def _measure(sizes: Sizes) -> list[dict[str, object]]:
+async def _measure(sizes: Sizes, engines: int) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory(prefix="towpath-bench-") as scratch:
-        async with asyncio.timeout(LIMIT_SECONDS), TowpathPeer(Path(scratch)) as peer:
+        peer = TowpathPeer(Path(scratch), engines=engines)
+        async with asyncio.timeout(LIMIT_SECONDS), peer:
             windows = [await w1(peer, sizes), await w2(peer, sizes)]
             await peer.worker_off()
             gaps = peer.gaps()

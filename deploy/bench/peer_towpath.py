@@ -43,16 +43,17 @@ def wait() -> dict[str, object]:
 
 
 class TowpathPeer:
-    """An installation of its own: NATS, Postgres, one engine, one worker process."""
+    """An installation of its own: NATS, Postgres, engines, one worker process."""
 
     name = "towpath"
-    mode = "one engine, one worker"
     fan_max = 0
     start_conc = 64
     w5_without_worker = True
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, *, engines: int = 1) -> None:
         self._scratch = scratch
+        self._engines = engines
+        self.mode = f"engines={engines}, one worker"
         self._children = Children(lambda _name, _pid: None)
         self._worker: asyncio.subprocess.Process | None = None
 
@@ -71,7 +72,7 @@ class TowpathPeer:
     async def open(self) -> None:
         """Start everything and deploy the workflows."""
         try:
-            _, self._ready = await start_dev(self._children, self._scratch, engines=1)
+            _, self._ready = await start_dev(self._children, self._scratch, engines=self._engines)
             self.client = Client(nats_url=self._ready.nats_url, prefix=self._ready.prefix)
             await self.client.open()
             await self.client.deploy(five())
@@ -98,7 +99,7 @@ class TowpathPeer:
 
     def pids(self) -> dict[str, int]:
         """Every process that takes part, by its part."""
-        pids = {name: self._ready.pids[name] for name in ("engine", "nats", "postgres")}
+        pids = {name: pid for name, pid in self._ready.pids.items() if name != DEV}
         pids["client"] = os.getpid()
         if self._worker is not None:
             pids["worker"] = self._worker.pid

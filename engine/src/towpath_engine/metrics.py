@@ -145,7 +145,7 @@ class Metrics:
         self.engines_live = self._gauge("engine_live", "Engines that live, as this one sees them")
         self.wakes = self._counter(
             "wake_total",
-            "Messages between engines about runs of the other's, sent or received",
+            "Messages between engines about runs of the other's or settled ones, sent or received",
             "direction",
         )
         self.tick_failures = self._counter(

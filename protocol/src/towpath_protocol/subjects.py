@@ -228,6 +228,11 @@ def wake_all_subject(prefix: str) -> str:
     return f"{check_prefix(prefix)}.wake.all"
 
 
+def wake_settled_subject(prefix: str) -> str:
+    """`P.wake.settled`: to all engines, about runs that have settled."""
+    return f"{check_prefix(prefix)}.wake.settled"
+
+
 def heartbeat_subject(prefix: str, queue: str) -> str:
     """`P.heartbeat.<queue>`: requests of the workers of a queue."""
     return f"{check_prefix(prefix)}.heartbeat.{check_queue(queue)}"

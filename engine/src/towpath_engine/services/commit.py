@@ -9,7 +9,7 @@ from towpath_engine.services.draft import RunDraft
 from towpath_engine.services.leases import Leases, Partitions
 from towpath_engine.services.outbox_relay import OutboxRelay
 from towpath_engine.services.purger import Purger
-from towpath_engine.services.result_waiters import ResultWaiters
+from towpath_engine.services.settled_news import SettledNews
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.timer_service import TimerService, due_rows
 from towpath_engine.services.wakes import Wakes
@@ -35,7 +35,7 @@ class AfterCommit:
         timers: TimerService,
         watch: DispatchWatch,
         purger: Purger,
-        waiters: ResultWaiters,
+        news: SettledNews,
     ) -> None:
         self._shell = shell
         self._leases = leases
@@ -45,7 +45,7 @@ class AfterCommit:
         self._timers = timers
         self._watch = watch
         self._purger = purger
-        self._waiters = waiters
+        self._news = news
 
     def __call__(self, result: BatchResult) -> None:
         """Carry out what the committed drafts ask for."""
@@ -63,6 +63,7 @@ class AfterCommit:
             step = None if path is None else run.steps.get(path)
             self._arm(run, [] if step is None else [step], owned)
         self._wakes.send()
+        self._news.send()
 
     def _arm(self, run: Run, steps: list[Step], owned: Partitions) -> None:
         """Take over the run's instants, or have its owner do so."""
@@ -113,4 +114,4 @@ class AfterCommit:
             self._shell.metrics.transitions.labels(what=transition.what).inc()
         if run.status in SETTLED_RUN:
             self._shell.metrics.runs_settled.labels(workflow=run.workflow, status=run.status).inc()
-            self._waiters.settled(run.id)
+            self._news.settled(run.id)

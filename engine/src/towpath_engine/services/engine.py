@@ -44,6 +44,7 @@ from towpath_engine.services.queues import Queues
 from towpath_engine.services.result_waiters import ResultWaiters
 from towpath_engine.services.retention import Retention
 from towpath_engine.services.run_cache import RunCache
+from towpath_engine.services.settled_news import SettledNews
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.signalling import Signalling
 from towpath_engine.services.starting import Starting
@@ -190,7 +191,7 @@ class Engine:
                 timers=self._timers,
                 watch=self._watch,
                 purger=self._purger,
-                waiters=self._waiters,
+                news=SettledNews(self._shell, leases=self._leases, waiters=self._waiters),
             ),
             confirmed=self._relay.confirmed,
             metrics=self.metrics,

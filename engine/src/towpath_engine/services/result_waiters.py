@@ -1,4 +1,7 @@
-"""Long polls of run.result: woken by a commit here, or by a sweep when another engine did it."""
+"""Long polls of run.result: woken by a commit here, or by what another engine says of its own.
+
+A sweep finds what was said in vain.
+"""
 
 import asyncio
 from collections.abc import Generator
