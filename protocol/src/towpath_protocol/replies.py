@@ -271,6 +271,8 @@ class LogBatch(Struct, frozen=True, kw_only=True):
     token: str
     at: str
     lines: Raw
+    cut: bool | UnsetType = UNSET
+    """True when older lines of the attempt, just before these, were dropped."""
 
 
 class RunLogs(Struct, frozen=True, kw_only=True):

@@ -229,3 +229,24 @@ async def test_log_lines_come_with_the_reports_and_end_with_the_run(
     assert [each.message for each in found] == lines
     assert (found[0].step, found[0].attempt, found[0].fields) == ("s0", 1, {"n": 1})
     assert [each.message for each in await handle.logs(step="s1")] == ["c"]
+
+
+async def test_the_oldest_line_that_was_kept_says_that_older_ones_were_cut(
+    client: Client, wire: WireClient
+) -> None:
+    await wire.deploy(one_task())
+    handle = await client.start("one")
+    reports = 6  # 360 KB, of which 256 KiB are kept
+    for number in range(reports):
+        lines = [{"message": f"{number}a"}, {"message": f"{number}b", "fields": "x" * 60_000}]
+        dispatch = await wire.take()
+        await wire.complete(dispatch, None, logs=lines, again={"after_ms": 0})
+    await handle.cancel()
+    found = await handle.logs()
+    assert [(each.message, each.cut) for each in found][:3] == [
+        ("2a", True),
+        ("2b", False),
+        ("3a", False),
+    ]
+    assert [each.message for each in found if each.cut] == ["2a"]
+    assert [each.message async for each in handle.follow_logs() if each.cut] == ["2a"]

@@ -53,7 +53,10 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
-    """One line that a task logged. `batch` numbers the reports of the run that had lines."""
+    """One line that a task logged. `batch` numbers the reports of the run that had lines.
+
+    `cut`: older lines of the attempt, just before this one, were not kept.
+    """
 
     batch: int
     step: str
@@ -62,6 +65,7 @@ class LogLine(Struct, frozen=True, kw_only=True):
     level: str
     message: str
     fields: Json = None
+    cut: bool = False
 
 
 class _Line(Struct, frozen=True):
@@ -88,6 +92,7 @@ def lines_of(batch: replies.LogBatch) -> list[LogLine]:
                 level=line.level,
                 message=line.message,
                 fields=from_json(bytes(line.fields)),
+                cut=batch.cut is True and not found,
             )
         )
     return found

@@ -81,12 +81,17 @@ def watch(arguments: Arguments) -> Exit:
 
 
 def log_text(line: LogLine, on: Terminal) -> str:
-    """A log line for people: when, how bad, where, what; fields at the end."""
+    """A log line for people: when, how bad, where, what; fields at the end. Before it, if older
+    lines are missing, a line that says so."""
     level = painted(f"{line.level:<7}", _BY_LEVEL.get(line.level.lower()) if on.colours else None)
     at = painted(_time(line.at), DIM if on.colours else None)
     step = painted(f"{line.step}#{line.attempt}", CYAN if on.colours else None)
     fields = "" if not line.fields else " " + (brief_facts(line.fields) or "")
-    return f"{at} {level} {step} {harmless(line.message, lines=True)}{harmless(fields)}"
+    mark = ""
+    if line.cut:
+        mark = painted("[earlier lines were cut]", DIM if on.colours else None)
+        mark = f"{at} {'':<7} {step} {mark}\n"
+    return f"{mark}{at} {level} {step} {harmless(line.message, lines=True)}{harmless(fields)}"
 
 
 def event_text(event: Event, on: Terminal) -> str:

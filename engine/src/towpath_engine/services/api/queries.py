@@ -2,7 +2,7 @@
 
 import asyncio
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from towpath_engine.bus.interface import ApiRequest
 from towpath_engine.core.model import Run
@@ -161,6 +161,7 @@ class Queries:
                 token=row.token,
                 at=format_instant(row.at),
                 lines=Raw(row.lines),
+                cut=row.cut or UNSET,
             )
             for number, row in rows[: fitting_count(len(row.lines) for _, row in rows)]
         )
