@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -42,6 +43,33 @@ async def test_a_worker_starts_before_nats_does(
         report = await engine.end_of(await engine.dispatch("quick"))
         await engine.client.close()
     assert report.kind == "step-completed"
+
+
+async def test_a_worker_without_nats_says_so_once_and_says_when_it_is_there(
+    own_jetstream: JetStreamServer,
+    prefix: str,
+    serving: Serving,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "towpath.worker")
+    own_jetstream.stop()
+    worker = Worker("inventory", nats_url=own_jetstream.url, prefix=prefix)
+    worker.task("quick")(lambda: "quick")
+
+    def told(text: str) -> list[str]:
+        return [each.levelname for each in caplog.records if each.message.startswith(text)]
+
+    async with serving(worker):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(3):  # a dozen attempts to connect
+                await asyncio.Event().wait()
+        assert told("nats_unreachable") == ["WARNING"]
+        assert len(caplog.records) == 1
+        assert f"url={own_jetstream.url}" in caplog.records[0].message
+        assert "TOWPATH_NATS_URL" in caplog.records[0].message
+        own_jetstream.start()
+        await until(lambda: bool(told("nats_connected")), "it says that it is connected")
+    assert told("nats_connected") == ["INFO"]
 
 
 async def test_an_attempt_outlives_a_killed_server(

@@ -114,7 +114,7 @@ class Keeper:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        connection = Connection(self._options, name=f"{self._name}-keeper")
+        connection = Connection(self._options, name=f"{self._name}-keeper", aloud=False)
         background = Background()
         opening = background.start(_open(connection))
         publisher = Publisher(connection)

@@ -21,12 +21,12 @@ class Link:
         self._opening = asyncio.Lock()
         self._opened = False
 
-    async def open(self, *, timeout_seconds: float) -> None:
-        """Connect, once. Raises NotConnectedError when no server takes us in time, and
-        ConnectionOptionsError when a file of the options is unusable."""
+    async def open(self) -> None:
+        """Connect, once, however long it takes. Raises ConnectionOptionsError when a file of the
+        options is unusable."""
         async with self._opening:
             if not self._opened:
-                await self.connection.open(timeout_seconds=timeout_seconds)
+                await self.connection.open()
                 self._opened = True
 
     async def close(self) -> None:

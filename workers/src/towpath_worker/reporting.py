@@ -62,6 +62,7 @@ class Reporter:
         headers = headers_of(dispatch, report, traceparent)
         body = encode(report)
         wait_seconds = RETRY_MIN_SECONDS
+        importance = logging.INFO
         while True:
             left_seconds = (until_ms - now_ms()) / 1000
             try:
@@ -73,7 +74,8 @@ class Reporter:
                 )
             except TransportError as error:
                 self._on_unconfirmed()
-                _log.info("report_unconfirmed token=%s error=%s", dispatch.token, error)
+                _log.log(importance, "report_unconfirmed token=%s error=%s", dispatch.token, error)
+                importance = logging.DEBUG  # once: an outage may hold up a thousand of them
             else:
                 if isinstance(answer, PubAck):
                     return True
@@ -85,6 +87,7 @@ class Reporter:
                 )
             left_seconds = (until_ms - now_ms()) / 1000
             if left_seconds <= 0:
+                _log.warning("report_given_up token=%s subject=%s", dispatch.token, subject)
                 return False
             await asyncio.sleep(min(wait_seconds, left_seconds))
             wait_seconds = min(RETRY_MAX_SECONDS, wait_seconds * 2)

@@ -41,7 +41,7 @@ from towpath_worker.session import (
     Start,
 )
 from towpath_worker.threads import TaskThreads
-from towpath_worker.transport import NoAnswerError, NotConnectedError, Received, TransportError
+from towpath_worker.transport import NoAnswerError, Received, TransportError
 
 _log = logging.getLogger("towpath.worker")
 
@@ -140,15 +140,19 @@ class Service:
             self._threads.close()
 
     async def _open(self, stop: StopRequest) -> bool:
-        """True when connected; False when `stop` came first."""
-        while not stop.event.is_set():
-            try:
-                await self._link.open(timeout_seconds=1.0)
-            except NotConnectedError as error:
-                _log.info("worker_waiting queue=%s error=%s", self._queue, error)
-            else:
-                return True
-        return False
+        """True when connected; False when `stop` came first. The connection tells who waits."""
+        opening = asyncio.create_task(self._link.open())
+        stopping = asyncio.create_task(stop.event.wait())
+        try:
+            await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                return False
+            await opening
+            return True
+        finally:
+            for task in (opening, stopping):
+                task.cancel()
+            await asyncio.gather(opening, stopping, return_exceptions=True)
 
     async def _serve(self, stop: StopRequest) -> None:
         if not await self._subscribe(stop):
@@ -179,7 +183,7 @@ class Service:
             try:
                 await self._connection.subscribe(control, self._on_control)
             except TransportError as error:
-                _log.info("worker_waiting queue=%s error=%s", self._queue, error)
+                _log.debug("worker_waiting queue=%s error=%s", self._queue, error)
                 await _wait(stop.event, TICK_SECONDS)
             else:
                 return True

@@ -28,6 +28,7 @@ from towpath_worker.credentials import (
     tls_context,
 )
 from towpath_worker.options import ConnectionOptions
+from towpath_worker.outages import OutageLog
 
 _log = logging.getLogger("towpath.worker.transport")
 
@@ -125,10 +126,12 @@ class Subscription:
 class Connection:
     """One connection to NATS. Use `open`, then the rest; `close` ends it.
 
-    `publish` and `subscribe` raise NotConnectedError while there is no live connection.
+    `publish` and `subscribe` raise NotConnectedError while there is no live connection. `aloud`:
+    whether it logs that the server is away, or leaves that to another connection of this process.
     """
 
-    def __init__(self, options: ConnectionOptions, *, name: str) -> None:
+    def __init__(self, options: ConnectionOptions, *, name: str, aloud: bool = True) -> None:
+        self._outage = OutageLog(options.address, aloud=aloud)
         self._options = options
         self._name = name
         self._client: NatsClient | None = None
@@ -168,6 +171,7 @@ class Connection:
             async with asyncio.timeout(timeout_seconds):
                 await self._rebuild(0.0)
         except TimeoutError as error:
+            self._outage.failed(self._last_error or "no answer")
             reason = f" ({self._last_error})" if self._last_error else ""
             raise NotConnectedError(
                 f"no NATS server takes us at {self._options.address}{reason}"
@@ -276,7 +280,7 @@ class Connection:
                 if isinstance(error, ConnectionOptionsError) and not self._opened:
                     raise
                 self._remember(error)
-                _log.info("nats_unreachable url=%s error=%s", self._options.address, error)
+                self._outage.failed(self._last_error)
                 with contextlib.suppress(nats.errors.Error, OSError):
                     await client.close()
                 continue
@@ -296,7 +300,9 @@ class Connection:
         async def on_error(error: Exception) -> None:
             # A server that is away repeats itself four times a second: once is enough.
             text = self._remember(error)
-            if text not in self._told and len(self._told) < TOLD_MAX:
+            if not client.is_connected:
+                self._outage.failed(self._last_error or text)
+            elif text not in self._told and len(self._told) < TOLD_MAX:
                 self._told.add(text)
                 _log.warning("nats_error name=%s error=%s", self._name, text)
 
@@ -341,7 +347,7 @@ class Connection:
 
     def _remember(self, error: Exception) -> str:
         """Keep why there is no connection. What the server said beats that it hung up then."""
-        text = str(error) or repr(error)
+        text = str(error) or ("no answer" if isinstance(error, TimeoutError) else repr(error))
         hung_up = isinstance(error, OSError) and self._refused
         if not hung_up:
             self._last_error = text
@@ -349,6 +355,7 @@ class Connection:
         return text
 
     def _reset(self) -> None:
+        self._outage.over()
         self._last_error = ""
         self._refused = False
         self._told.clear()
