@@ -29,8 +29,8 @@ worker = Worker("shop", slots=1)
 @worker.task("shop.pack")
 async def pack(order: dict) -> str:
     sku = order["sku"]
-    if sku == "slow":
-        await asyncio.sleep(1)
+    while sku == "slow" and Path("busy").exists():
+        await asyncio.sleep(0.1)
     if sku == "hang" and not Path("hung").exists():
         Path("hung").touch()
         await asyncio.sleep(3600)
