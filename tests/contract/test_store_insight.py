@@ -1,20 +1,25 @@
 """The contract of what `explain` asks, for both stores."""
 
+from datetime import UTC, datetime
+
 from msgspec.structs import replace
 
 from tests.support.store_builders import (
     NOW,
     a_letter,
     a_run,
+    a_signal,
     a_step,
     an_id,
+    an_outbox_row,
     completed,
     later,
     started,
 )
 from towpath_engine.core.states import StepStatus
-from towpath_engine.store.insight import HeldBacklog, HeldPlace, QueuePlace
+from towpath_engine.store.insight import HeldBacklog, HeldPlace, KeptName, QueuePlace
 from towpath_engine.store.interface import BatchWrite, Store
+from towpath_protocol.ids import UUID_RANDOM_BYTES, new_uuid7
 
 
 async def test_only_open_steps_are_read_in_order_of_path_without_payloads(store: Store) -> None:
@@ -84,3 +89,35 @@ async def test_the_newest_dead_letter_of_each_step_of_a_run_is_found(store: Stor
         await tx.save(BatchWrite(dead_letters=letters))
     found = await store.insight.letters_of(an_id(1), 100)
     assert found == {"a": letters[1].id, None: letters[2].id}
+
+
+async def test_what_the_outbox_still_has_says_since_when(store: Store) -> None:
+    run = a_run()
+    first = new_uuid7(1_700_000_000_000, bytes(UUID_RANDOM_BYTES))
+    second = new_uuid7(1_700_000_005_000, bytes(UUID_RANDOM_BYTES))
+    rows = [
+        an_outbox_row(1, run, id=second, token="a"),
+        an_outbox_row(2, run, id=first, token="a"),
+        an_outbox_row(3, run, token=None),
+    ]
+    await started(store, run, outbox=rows)
+    found = await store.insight.written_at(["a", "b"])
+    assert found == {"a": datetime.fromtimestamp(1_700_000_000, UTC)}
+    assert await store.insight.written_at([]) == {}
+
+
+async def test_kept_signals_are_counted_by_name_without_those_that_were_taken(store: Store) -> None:
+    run = a_run()
+    signals = [
+        a_signal(1, run, name="go", received_at=later(1)),
+        a_signal(2, run, name="goo"),
+        a_signal(3, run, name="go", received_at=later(9)),
+        a_signal(4, run, name="taken", consumed_by="wait"),
+    ]
+    await started(store, replace(run, signal_count=4), signals=signals)
+    assert await store.insight.kept_names(run.id, 10) == [
+        KeptName(name="go", count=2, newest_at=later(9)),
+        KeptName(name="goo", count=1, newest_at=NOW),
+    ]
+    assert [one.name for one in await store.insight.kept_names(run.id, 1)] == ["go"]
+    assert await store.insight.kept_names(an_id(9), 10) == []

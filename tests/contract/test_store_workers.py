@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.support.store_builders import NOW, later
 from towpath_engine.store.interface import Store
-from towpath_engine.store.workers import QueueWorkers, WorkerSighting
+from towpath_engine.store.workers import QueueWorkers, TaskWorkers, WorkerSighting
 
 
 def a_sighting(worker: str = "w1", queue: str = "mail", **overrides: Any) -> WorkerSighting:
@@ -48,6 +48,42 @@ async def test_the_live_workers_of_a_queue_are_those_seen_lately(store: Store) -
     assert await store.workers.of_queues(["mail", "none"], later(50)) == {
         "mail": QueueWorkers(live=1, last_seen_at=later(60)),
         "none": QueueWorkers(live=0, last_seen_at=None),
+    }
+
+
+async def test_a_worker_that_drains_is_not_counted_and_is_gone_when_it_holds_nothing(
+    store: Store,
+) -> None:
+    await store.workers.save([a_sighting("w1"), a_sighting("w2", draining=True)])
+    await store.workers.save([a_sighting("w3", draining=True, running=0)])
+    assert await store.workers.of_queues(["mail"], NOW) == {
+        "mail": QueueWorkers(live=1, last_seen_at=NOW)
+    }
+    seen = await store.workers.page(None, None, 10)
+    assert [one.is_live(NOW) for one in seen] == [True, True, False]
+    assert [one.newest.draining for one in seen] == [False, True, True]
+    assert not seen[0].is_live(later(1))
+    await store.workers.save([a_sighting("w2", seen_at=later(1))])
+    assert (await store.workers.of_queues(["mail"], NOW))["mail"].live == 2
+
+
+async def test_it_is_known_how_many_live_workers_have_a_task(store: Store) -> None:
+    await store.workers.save(
+        [
+            a_sighting("old", tasks=("a",)),
+            a_sighting("w1", tasks=("a", "b"), seen_at=later(5)),
+            a_sighting("w2", tasks=("b",), seen_at=later(7)),
+            a_sighting("w3", tasks=("a",), seen_at=later(9), draining=True),
+            a_sighting("w4", "silent", tasks=(), seen_at=later(6)),
+        ]
+    )
+    places = [("mail", "a"), ("mail", "b"), ("mail", "c"), ("silent", "a"), ("none", "a")]
+    assert await store.workers.of_tasks(places, later(5)) == {
+        ("mail", "a"): TaskWorkers(live=2, able=1, last_seen_at=later(7)),
+        ("mail", "b"): TaskWorkers(live=2, able=2, last_seen_at=later(7)),
+        ("mail", "c"): TaskWorkers(live=2, able=0, last_seen_at=later(7)),
+        ("silent", "a"): TaskWorkers(live=1, able=1, last_seen_at=later(6)),
+        ("none", "a"): TaskWorkers(live=0, able=0, last_seen_at=None),
     }
 
 

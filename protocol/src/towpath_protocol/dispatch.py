@@ -3,7 +3,7 @@
 See PROTOCOL.md, "Dispatch" and "Cancellation". Every field of a dispatch is always present.
 """
 
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from towpath_protocol.failures import Failure
 from towpath_protocol.ids import Count, WorkerId
@@ -68,13 +68,17 @@ class StepCancel(Struct, frozen=True, kw_only=True, tag_field="type", tag="step.
 
 
 class WorkerHeartbeat(Struct, frozen=True, kw_only=True):
-    """Request on `P.heartbeat.<queue>`: who the worker is and which tokens it holds."""
+    """Request on `P.heartbeat.<queue>`: who the worker is and which tokens it holds.
+
+    `draining`: it takes no more. With that and without tokens it says goodbye.
+    """
 
     worker_id: WorkerId
     tasks: tuple[str, ...] = ()
     slots: Count = 0
     sdk: str = ""
     tokens: tuple[str, ...] = ()
+    draining: bool | UnsetType = UNSET
 
 
 class WorkerHeartbeatReply(Struct, frozen=True, kw_only=True):

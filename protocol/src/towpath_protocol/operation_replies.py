@@ -38,10 +38,25 @@ class ReasonView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Type and message of the failure that the step is recovering from."""
     dead_letter_id: str | None = None
     """A report of this step could not be applied and is kept as this dead letter."""
+    unknown_task: bool = False
+    """Workers take from the queue, and none of them has the task."""
+    release_count: int | None = None
+    """How often in a row workers gave the attempt back."""
+
+
+class KeptSignalView(Struct, frozen=True, kw_only=True):
+    """Signals of one name that a run keeps: how many, when the newest came, and the steps of the
+    workflow (at most 10) that wait for such a signal at some time. None: nobody ever takes them."""
+
+    signal: str
+    count: int
+    newest_at: str
+    awaited_by: tuple[str, ...]
 
 
 class RunExplanation(Struct, frozen=True, kw_only=True):
-    """Reply of run.explain. A settled run has no reasons; `summary` is one line for a person."""
+    """Reply of run.explain. A settled run has no reasons; `summary` is one line for a person, which
+    for one that failed says where, why, and what continues it."""
 
     run_id: str
     workflow: str
@@ -51,6 +66,8 @@ class RunExplanation(Struct, frozen=True, kw_only=True):
     reasons: tuple[ReasonView, ...]
     reasons_omitted: int | UnsetType = UNSET
     """How many more reasons there are than one message holds."""
+    kept_signals: tuple[KeptSignalView, ...] | UnsetType = UNSET
+    """The signals (at most 20 names) that came and that no step has taken."""
 
 
 class RetriedRun(Struct, frozen=True, kw_only=True):
@@ -128,7 +145,8 @@ class QueueList(Struct, frozen=True, kw_only=True):
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
-    """A worker on a queue, as its last heartbeat said. `live`: that was not long ago."""
+    """A worker on a queue, as its last heartbeat said. `live`: that was not long ago, and it was no
+    goodbye. `draining`: it takes no more."""
 
     worker_id: str
     queue: str
@@ -139,6 +157,7 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     first_seen_at: str
     last_seen_at: str
     live: bool
+    draining: bool | UnsetType = UNSET
 
 
 class WorkerList(Struct, frozen=True, kw_only=True):

@@ -50,12 +50,113 @@ async def test_a_queue_that_a_worker_pulls_from_is_not_said_to_be_alone(wire: Wi
     await wire.client.request(f"{wire.prefix}.heartbeat.mail", json.dumps(beat).encode(), timeout=9)
     run_id = await wire.start("one")
 
-    async def pulled() -> Json:
+    async def says(text: str) -> Json:
         reason = await only_reason(wire, run_id)
-        assert "from which 1 worker pulls" in reason["text"], reason
+        assert text in reason["text"], reason
         return reason
 
-    assert "nobody_pulls_since" not in await eventually(pulled)
+    silent = await eventually(lambda: says("whose 1 worker does not pull now (busy, or gone, last"))
+    assert "nobody_pulls_since" not in silent
+    pull = {"batch": 1, "expires": 60_000_000_000}
+    consumer = f"{wire.prefix.upper()}_DISPATCH.mail_p0"
+    inbox = wire.client.new_inbox()
+    await wire.client.subscribe(inbox)
+    await wire.client.publish(
+        f"$JS.API.CONSUMER.MSG.NEXT.{consumer}", json.dumps(pull).encode(), reply=inbox
+    )
+    await eventually(lambda: says("from which 1 worker pulls"))
+
+
+async def test_a_worker_that_said_goodbye_counts_no_more(wire: WireClient) -> None:
+    await wire.deploy(one_task(queue="mail"))
+    beat = {"worker_id": "w1", "tasks": ["do.it"], "slots": 4, "sdk": "test/1", "tokens": []}
+
+    async def heard(**more: Json) -> None:
+        body = json.dumps({**beat, **more}).encode()
+        await wire.client.request(f"{wire.prefix}.heartbeat.mail", body, timeout=9)
+
+    async def worker() -> Json:
+        known = (await wire.api("worker.list"))["workers"]
+        assert len(known) == 1, "the heartbeats are written within a second"
+        return known[0]
+
+    async def drains() -> Json:
+        one = await worker()
+        assert one.get("draining"), one
+        return one
+
+    await heard()
+    run_id = await wire.start("one")
+    await eventually(worker)
+    await heard(draining=True, tokens=["t"])
+    assert (await eventually(drains))["live"], "it still has an attempt"
+    await heard(draining=True)
+
+    async def gone() -> Json:
+        assert not (await worker())["live"]
+        (queue,) = (await wire.api("queue.list"))["queues"]
+        assert queue["workers"] == 0
+        reason = await only_reason(wire, run_id)
+        assert "from which nobody pulls since" in reason["text"], reason
+        return reason
+
+    assert (await eventually(gone))["nobody_pulls_since"] == (await worker())["last_seen_at"]
+
+
+async def test_a_task_that_no_worker_of_the_queue_has_is_named_with_the_fix(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(one_task(queue="mail"))
+    beat = {"worker_id": "w1", "tasks": ["do.that"], "slots": 4, "sdk": "test/1", "tokens": []}
+    await wire.client.request(f"{wire.prefix}.heartbeat.mail", json.dumps(beat).encode(), timeout=9)
+    run_id = await wire.start("one")
+    fix = "the only worker of queue 'mail' does not have task 'do.it': start one that has it"
+
+    async def told(kind: str) -> Json:
+        reason = await only_reason(wire, run_id)
+        assert (reason["kind"], reason.get("unknown_task")) == (kind, True), reason
+        assert fix in reason["text"]
+        return reason
+
+    await eventually(lambda: told("dispatch"))
+    for _ in range(2):
+        await wire.report(await wire.take("mail"), "step-released", reason="unknown_task")
+    reason = await eventually(lambda: told("instant"))
+    assert reason["waiting_for"] == "released"
+    assert reason["release_count"] >= 1
+
+
+async def test_a_signal_that_nobody_waits_for_is_shown_beside_what_the_wait_waits_for(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(one_wait())
+    run_id = await wire.start("waiting")
+    assert "kept_signals" not in await wire.api("run.explain", run_id=run_id)
+    await wire.api("run.signal", run_id=run_id, signal="goo")
+    answer = await wire.api("run.explain", run_id=run_id)
+    (kept,) = answer["kept_signals"]
+    assert (kept["signal"], kept["count"], kept["awaited_by"]) == ("goo", 1, [])
+    assert answer["summary"].startswith("wait waits for signal 'go', without a limit; what came")
+    assert "'goo', for which no step of the workflow waits" in answer["summary"]
+
+
+async def test_a_failed_run_says_where_and_why_and_what_continues_it(wire: WireClient) -> None:
+    await wire.deploy(one_task())
+    run_id = await wire.start("one")
+    await wire.fail(await wire.take(), type="HttpError", message="503 from the carrier")
+    await wire.result(run_id)
+    assert (await wire.api("run.explain", run_id=run_id))["summary"] == (
+        "the run has settled: failed at step 'work' (attempt 1 of 1), HttpError: 503 from the "
+        f"carrier; when the cause is mended, `towpath retry {run_id}` goes on from there"
+    )
+
+
+async def test_a_dispatch_that_was_just_written_blames_nobody(wire: WireClient) -> None:
+    await wire.deploy(one_task(queue="mail"))
+    run_id = await wire.start("one")
+    for _ in range(20):
+        text = (await only_reason(wire, run_id))["text"]
+        assert text.startswith(("work is on its way into queue 'mail'", "work is queued behind 0"))
 
 
 async def test_a_running_attempt_says_on_which_worker_and_until_when(wire: WireClient) -> None:

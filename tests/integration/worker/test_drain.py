@@ -52,6 +52,39 @@ async def test_a_drained_worker_finishes_what_runs_and_takes_nothing_new(
     assert engine.acks.count(b"+ACK") == 1
 
 
+async def test_a_draining_worker_says_so_and_says_goodbye_when_nothing_runs_any_more(
+    engine: EngineSide, jetstream_url: str
+) -> None:
+    worker = worker_of(engine, jetstream_url)
+    go = asyncio.Event()
+
+    @worker.task("hold")
+    async def hold() -> None:
+        await go.wait()
+
+    serving = asyncio.create_task(worker.serve())
+    dispatch = await engine.dispatch("hold")
+    await until(lambda: bool(engine.presences), "it serves")
+    assert "draining" not in engine.presences[0], "what a worker of before would send"
+    await until(lambda: worker.serving and bool(engine.of(dispatch)), "it runs")
+    worker.stop()
+    await until(lambda: "draining" in engine.presences[-1], "it tells that it drains")
+    assert engine.presences[-1]["tokens"] == [dispatch]
+    go.set()
+    await serving
+    assert (engine.presences[-1]["draining"], engine.presences[-1]["tokens"]) == (True, [])
+
+
+async def test_an_idle_worker_says_goodbye_at_once(engine: EngineSide, jetstream_url: str) -> None:
+    worker = worker_of(engine, jetstream_url)
+    worker.task("quick")(lambda: "quick")
+    serving = asyncio.create_task(worker.serve())
+    await until(lambda: bool(engine.presences), "it serves")
+    worker.stop()
+    await serving
+    assert engine.presences[-1]["draining"]
+
+
 async def test_what_runs_longer_than_the_drain_timeout_is_given_back(
     engine: EngineSide, jetstream_url: str
 ) -> None:

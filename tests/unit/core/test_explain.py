@@ -1,6 +1,6 @@
 """`explain` in words: what each state of a run says about itself, and when it wakes."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
@@ -19,17 +19,26 @@ from tests.support.scenario import Story, given
 from towpath_engine.core.events import PauseRequested, TimerDue
 from towpath_engine.core.explain import ReasonKind, reasons_of, wake_at_of
 from towpath_engine.core.gate import Gate
+from towpath_engine.core.model import Failure
 from towpath_engine.core.sentences import (
     NO_FACTS,
     STUCK,
+    Outbox,
     PauseFacts,
     ReasonFacts,
     sentence,
     summary,
 )
+from towpath_engine.core.states import RunStatus
 from towpath_protocol.reports import ReleaseReason
 
 RETRY = {"max_attempts": 3, "backoff": {"initial": "1s", "factor": 2, "max": "30s", "jitter": 0}}
+
+
+def later(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
 TEN = BEGIN + timedelta(minutes=10)
 
 
@@ -84,9 +93,18 @@ def test_a_queued_step_says_how_many_come_first_and_that_nobody_pulls() -> None:
 @pytest.mark.parametrize(
     ("facts", "end"),
     [
-        (ReasonFacts(workers=1), "from which 1 worker pulls"),
-        (ReasonFacts(workers=3), "from which 3 workers pull"),
-        (ReasonFacts(pulls=2), "from which somebody pulls"),
+        (ReasonFacts(workers=1, pulls=4), ", from which 1 worker pulls"),
+        (ReasonFacts(workers=3, workers_able=1), ", from which 3 workers pull"),
+        (ReasonFacts(pulls=2), ", from which somebody pulls"),
+        (
+            ReasonFacts(workers=1, pulls=0, last_heartbeat_at=BEGIN, asked_at=later(8)),
+            ", whose 1 worker does not pull now (busy, or gone, last heartbeat 8 s ago)",
+        ),
+        (
+            ReasonFacts(workers=2, workers_able=0, pulls=4),
+            ", but none of the 2 workers of queue 'default' has task 'work': start one that has "
+            "it, or deploy the workflow with the right task or queue",
+        ),
     ],
 )
 def test_a_queued_step_says_who_pulls(facts: ReasonFacts, end: str) -> None:
@@ -99,18 +117,31 @@ def test_a_bound_is_not_given_as_a_count() -> None:
 
 
 def test_a_dispatch_that_is_not_in_the_stream_says_so() -> None:
-    assert says(given(a_task("work")), ReasonFacts(in_outbox=True)) == (
+    assert says(given(a_task("work")), ReasonFacts(outbox=Outbox.FRESH, workers=1)) == (
+        "work is on its way into queue 'default' (attempt 1 of 1), from which 1 worker pulls"
+    )
+    assert says(given(a_task("work")), ReasonFacts(outbox=Outbox.LATE)) == (
         "work waits since 2030-01-01T00:00:00Z to be put into queue 'default' (attempt 1 of 1): "
         "NATS is away, or its stream is full"
     )
 
 
 def test_a_running_attempt_says_where_since_when_and_until_when() -> None:
-    facts = ReasonFacts(last_heartbeat_at=BEGIN + timedelta(seconds=3))
+    facts = ReasonFacts(last_heartbeat_at=later(3), asked_at=later(5))
     assert says(started(), facts) == (
-        "work runs on w-7 since 2030-01-01T00:00:00Z (attempt 1 of 1), last heard of at "
-        "2030-01-01T00:00:03Z, at the latest until 2030-01-01T00:05:00Z"
+        "work runs on w-7 since 2030-01-01T00:00:00Z (attempt 1 of 1), last heartbeat 2 s ago, "
+        "at the latest until 2030-01-01T00:05:00Z"
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "age"),
+    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7_199, "119 min"), (9e3, "2 h")],
+)
+def test_a_worker_that_is_silent_for_long_may_be_gone(seconds: float, age: str) -> None:
+    facts = ReasonFacts(last_heartbeat_at=BEGIN, asked_at=later(seconds), silent=True)
+    said = f", last heartbeat {age} ago: if it is gone, NATS delivers the attempt again, at the"
+    assert said in says(started(), facts)
 
 
 def test_a_backoff_says_until_when_and_after_what() -> None:
@@ -128,6 +159,34 @@ def test_a_retried_attempt_says_what_it_comes_after() -> None:
 def test_an_attempt_that_was_given_back_says_when_it_is_dispatched_again() -> None:
     assert says(released()) == (
         "work was given back by its worker and is dispatched again at 2030-01-01T00:00:01Z"
+    )
+
+
+def test_an_attempt_that_no_worker_knows_says_so_and_what_to_do() -> None:
+    story = released()
+    story.time_passes_until_due("work")
+    story.is_released("work", ReleaseReason.UNKNOWN_TASK)
+    assert says(story, ReasonFacts(workers=1, workers_able=0)) == (
+        "work was given back by its worker 2 times in a row and is dispatched again at "
+        "2030-01-01T00:00:03Z; the only worker of queue 'default' does not have task 'work': start "
+        "one that has it, or deploy the workflow with the right task or queue"
+    )
+    assert "does not have" not in says(story, ReasonFacts(workers=1, workers_able=1))
+
+
+@pytest.mark.parametrize(
+    ("strays", "text"),
+    [
+        ((("yess", 1),), "'yess'"),
+        ((("a", 2), ("b", 1), ("c", 1), ("d", 1)), "'a' (2 times), 'b', 'c' and others"),
+    ],
+)
+def test_a_wait_says_what_came_that_nobody_waits_for(
+    strays: tuple[tuple[str, int], ...], text: str
+) -> None:
+    assert says(given(a_wait("ask", "yes")), ReasonFacts(stray_signals=strays)) == (
+        f"ask waits for signal 'yes', without a limit; what came is {text}, for which no step of "
+        "the workflow waits"
     )
 
 
@@ -186,6 +245,32 @@ def test_a_settled_run_has_no_reasons_and_says_how_it_ended() -> None:
     assert reasons_of(story.run) == []
     assert wake_at_of(story.run, []) is None
     assert summary(story.run, []) == "the run has settled: completed"
+
+
+def test_a_failed_run_says_where_and_why_and_what_continues_it() -> None:
+    story = given(a_task("work", retry=RETRY))
+    story.fails("work", "HttpError", message="503\nlong story", retryable=False)
+    assert summary(story.run, []) == (
+        "the run has settled: failed at step 'work' (attempt 1 of 3), HttpError: 503; when the "
+        f"cause is mended, `towpath retry {story.run.id}` goes on from there"
+    )
+    too_big = replace(story.run, error=Failure(type="RunTooBig", message="10 steps"))
+    assert summary(too_big, []) == (
+        "the run has settled: failed, RunTooBig: 10 steps; "
+        f"`towpath restart {story.run.id}` starts it anew"
+    )
+
+
+def test_a_run_that_timed_out_or_was_cancelled_says_when_or_by_whom() -> None:
+    story = given(a_wait("ask", "yes"), timeout="3h")
+    run = replace(story.run, status=RunStatus.TIMED_OUT)
+    assert summary(run, []).startswith(
+        "the run has settled: timed_out, its deadline was 2030-01-01T03:00:00Z; when"
+    )
+    run = replace(
+        story.run, status=RunStatus.CANCELLED, cancelled_by="ada", cancel_reason="a mistake"
+    )
+    assert summary(run, []) == "the run has settled: cancelled by ada (a mistake)"
 
 
 def test_a_run_that_nothing_moves_does_not_pretend_to_wait() -> None:

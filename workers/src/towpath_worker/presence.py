@@ -18,6 +18,7 @@ from towpath_worker.transport import Connection, NoAnswerError, TransportError
 _log = logging.getLogger("towpath.worker.presence")
 
 ANSWER_SECONDS: Final = 5.0
+FAREWELL_SECONDS: Final = 1.0
 NUDGE_GAP_SECONDS: Final = 0.5
 TOKENS_MAX: Final = 10_000
 
@@ -78,6 +79,15 @@ class Presence:
         reply = decode(received.body, WorkerHeartbeatReply)
         self._on_reply(reply)
         return reply
+
+    async def farewell(self) -> None:
+        """The last exchange, when the worker has drained: nobody counts on it any more. Without an
+        engine it is found out by its silence."""
+        self.stop()
+        try:
+            await self.exchange(FAREWELL_SECONDS)
+        except (TransportError, ProtocolError) as error:
+            _log.debug("farewell_unheard subject=%s error=%s", self._subject, error)
 
     async def ask(self) -> None:
         """One exchange; without an engine, or without NATS, nothing happens."""

@@ -9,6 +9,8 @@ import socket
 from importlib.metadata import version
 from typing import Final, assert_never
 
+from msgspec import UNSET
+
 from towpath_protocol.codec import decode
 from towpath_protocol.dispatch import (
     StepCancel,
@@ -174,6 +176,7 @@ class Service:
             self._puller.pump()
             await _wait(stop.event, TICK_SECONDS)
         await self._drain(stop, pulling)
+        await self._presence.farewell()
         _log.info("worker_stopped queue=%s worker_id=%s", self._queue, self.worker_id)
 
     async def _subscribe(self, stop: StopRequest) -> bool:
@@ -194,6 +197,9 @@ class Service:
         ends_ms = now_ms() + timeout_ms
         self._act(self._session.drain(timeout_ms=timeout_ms, now_ms=now_ms()))
         self._puller.stop()
+        if not self._session.idle:
+            # So that nobody waits for this worker to take more while it ends what it has.
+            self._background.start(self._presence.ask())
         while not (self._session.idle and pulling.done()):
             if stop.count > 1 and now_ms() < ends_ms:
                 ends_ms = now_ms()
@@ -279,6 +285,7 @@ class Service:
             slots=self._options.slots,
             sdk=SDK,
             tokens=self._session.tokens[:TOKENS_MAX],
+            draining=True if self._session.draining else UNSET,
         )
 
     def _on_reply(self, reply: WorkerHeartbeatReply) -> None:

@@ -53,6 +53,8 @@ class Reason(Struct, frozen=True, kw_only=True):
     token: str | None = None
     attempt: int | None = None
     attempts_max: int | None = None
+    release_count: int | None = None
+    """How often in a row workers gave the attempt back."""
     held_by: str | None = None
     """As in `Step.held_by`."""
     worker_id: str | None = None
@@ -133,5 +135,6 @@ def _reason(run: Run, step: Step, kind: ReasonKind) -> Reason:
         token=step.token,
         attempt=step.attempt or None,
         attempts_max=spec.retry.max_attempts if isinstance(spec, TaskSpec) else None,
+        release_count=step.release_count or None,
         last_error=step.last_error,
     )

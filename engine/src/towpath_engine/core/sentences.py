@@ -2,17 +2,25 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Final, assert_never
 
 from msgspec import Struct
 
+from towpath_engine.core.definition import TaskSpec
 from towpath_engine.core.explain import Reason, ReasonKind
+from towpath_engine.core.failures import RUN_TOO_BIG
 from towpath_engine.core.gate import HELD_BY_RUN, Scope
-from towpath_engine.core.model import Run
-from towpath_engine.core.states import SETTLED_RUN, WaitReason
+from towpath_engine.core.model import Failure, Run
+from towpath_engine.core.operations import Operation, refusal_of
+from towpath_engine.core.states import SETTLED_RUN, RunStatus, WaitReason
 from towpath_protocol.times import format_instant
 
 _ERROR_LENGTH_MAX: Final = 200
+_STRAYS_MAX: Final = 3
+"""Names of signals that nobody takes, in one sentence."""
+_MINUTE: Final = 60
+_HOUR: Final = 60 * _MINUTE
 STUCK: Final = (
     "nothing moves this run, which is a fault of the engine: its log and the dead letters say more"
 )
@@ -26,6 +34,17 @@ class PauseFacts(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class Outbox(StrEnum):
+    """Where a dispatch is on its way to the stream."""
+
+    DONE = "done"
+    """Published, as far as is known."""
+    FRESH = "fresh"
+    """Just written; its confirmation is not noted yet."""
+    LATE = "late"
+    """Written some time ago and not confirmed since."""
+
+
 class ReasonFacts(Struct, frozen=True, kw_only=True):
     """What the servers know about a reason; None and False where it was not asked for.
 
@@ -34,16 +53,29 @@ class ReasonFacts(Struct, frozen=True, kw_only=True):
 
     ahead: int | None = None
     ahead_is_bound: bool = False
+    asked_at: datetime | None = None
+    """Now, for what is told as an age."""
     workers: int | None = None
-    """Live workers of the queue."""
+    """Workers that take from the queue, by their heartbeats."""
+    workers_able: int | None = None
+    """Those of them that have the task, or did not say which ones they have."""
     pulls: int | None = None
     """Pull requests that wait at its consumers."""
     nobody_pulls_since: datetime | None = None
     last_heartbeat_at: datetime | None = None
+    """Of the worker that runs the attempt; for one that waits, of any that may take it."""
+    silent: bool = False
+    """That was too long ago for a worker that is alive."""
     pause: PauseFacts | None = None
-    in_outbox: bool = False
-    """The dispatch is not in the stream yet."""
+    outbox: Outbox = Outbox.DONE
+    stray_signals: tuple[tuple[str, int], ...] = ()
+    """Names and numbers of kept signals that no step of the workflow ever waits for."""
     dead_letter_id: str | None = None
+
+    @property
+    def unknown_task(self) -> bool:
+        """Workers take from the queue, and none of them has the task."""
+        return bool(self.workers) and self.workers_able == 0
 
 
 NO_FACTS: Final = ReasonFacts()
@@ -62,18 +94,55 @@ def sentence(reason: Reason, facts: ReasonFacts = NO_FACTS) -> str:
 def summary(run: Run, sentences: Sequence[str], omitted: int = 0) -> str:
     """The run in one line: its only reason, or how many there are and the first."""
     if run.status in SETTLED_RUN:
-        return f"the run has settled: {run.status.value}"
+        return ending(run)
     if not sentences:
         return STUCK
     more = len(sentences) + omitted - 1
     return sentences[0] if not more else f"{sentences[0]} (and {more} more)"
 
 
+def ending(run: Run) -> str:
+    """How a settled run ended: where and why, and what has it go on or begin anew."""
+    text = f"the run has settled: {_ended_as(run)}"
+    error = run.error
+    if error is not None:
+        place = "" if error.step is None else f" at step {error.step!r}{_of_attempts(run, error)}"
+        text += f"{place}, {failure_line(error)}"
+    if refusal_of(Operation.RETRY, run.status) is not None:
+        return text
+    if error is not None and error.type == RUN_TOO_BIG:
+        return f"{text}; `towpath restart {run.id}` starts it anew"
+    return f"{text}; when the cause is mended, `towpath retry {run.id}` goes on from there"
+
+
+def _ended_as(run: Run) -> str:
+    match run.status:
+        case RunStatus.CANCELLED:
+            who = "" if run.cancelled_by is None else f" by {run.cancelled_by}"
+            return f"cancelled{who}" + (
+                "" if run.cancel_reason is None else f" ({run.cancel_reason})"
+            )
+        case RunStatus.TIMED_OUT if run.deadline_at is not None:
+            return f"timed_out, its deadline was {_short(run.deadline_at)}"
+        case status:
+            return status.value
+
+
+def _of_attempts(run: Run, error: Failure) -> str:
+    step = run.definition.steps.get(error.step or "")
+    if step is None or error.attempt is None or not isinstance(step.spec, TaskSpec):
+        return ""
+    return f" (attempt {error.attempt} of {step.spec.retry.max_attempts})"
+
+
 def error_line(reason: Reason) -> str | None:
     """Type and message of the failure that the step is recovering from, cut to a line."""
-    if reason.last_error is None:
-        return None
-    text = f"{reason.last_error.type}: {reason.last_error.message}"
+    return None if reason.last_error is None else failure_line(reason.last_error)
+
+
+def failure_line(failure: Failure) -> str:
+    """Type and message of a failure, cut to a line."""
+    text = f"{failure.type}: {failure.message}"
     first = text.splitlines()[0]
     return first if len(first) <= _ERROR_LENGTH_MAX else f"{first[: _ERROR_LENGTH_MAX - 1]}…"
 
@@ -91,9 +160,9 @@ def _body(reason: Reason, facts: ReasonFacts) -> str:  # noqa: PLR0911 - one per
         case ReasonKind.ATTEMPT:
             return _attempt(reason, facts)
         case ReasonKind.INSTANT:
-            return _instant(reason)
+            return _instant(reason, facts)
         case ReasonKind.SIGNAL:
-            return f"waits for signal {reason.signal!r}{_limit(reason.wake_at)}"
+            return f"waits for signal {reason.signal!r}{_limit(reason.wake_at)}{_strays(facts)}"
         case ReasonKind.PAUSE:
             return f"the run is paused{_pause(_own_pause(reason))}; resume it to go on"
         case _:
@@ -107,40 +176,62 @@ def _ready(reason: Reason, facts: ReasonFacts) -> str:
         return f"{what}: the run is paused"
     if scope == Scope.WINDOW:
         ahead = "" if facts.ahead is None else f" behind {_ahead(facts)}"
-        return f"{what}{ahead}: queue {name!r} has as many dispatches as it may{_pulling(facts)}"
+        pulling = _pulling(reason, facts)
+        return f"{what}{ahead}: queue {name!r} has as many dispatches as it may{pulling}"
     return f"{what}: {scope} {name!r} is paused{_pause(facts.pause)}"
 
 
 def _dispatch(reason: Reason, facts: ReasonFacts) -> str:
     which = _which_attempt(reason)
-    if facts.in_outbox:
+    if facts.outbox is Outbox.FRESH:
+        return f"is on its way into queue {reason.queue!r} ({which}){_pulling(reason, facts)}"
+    if facts.outbox is Outbox.LATE:
         since = "" if reason.since is None else f" since {_short(reason.since)}"
         return (
             f"waits{since} to be put into queue {reason.queue!r} ({which}): "
             "NATS is away, or its stream is full"
         )
     ahead = "" if facts.ahead is None else f" behind {_ahead(facts)}"
-    return f"is queued{ahead} in queue {reason.queue!r} ({which}){_pulling(facts)}{_after(reason)}"
+    pulling, after = _pulling(reason, facts), _after(reason)
+    return f"is queued{ahead} in queue {reason.queue!r} ({which}){pulling}{after}"
 
 
-def _pulling(facts: ReasonFacts) -> str:
+def _pulling(reason: Reason, facts: ReasonFacts) -> str:
     if facts.nobody_pulls_since is not None:
         return f", from which nobody pulls since {_short(facts.nobody_pulls_since)}"
-    if facts.workers:
-        who = "1 worker pulls" if facts.workers == 1 else f"{facts.workers} workers pull"
-        return f", from which {who}"
-    return ", from which somebody pulls" if facts.pulls else ""
+    if not facts.workers:
+        return ", from which somebody pulls" if facts.pulls else ""
+    if facts.unknown_task:
+        return f", but {_unable(reason, facts)}"
+    many = facts.workers > 1
+    if facts.pulls == 0:
+        beat = "" if facts.last_heartbeat_at is None else f", last heartbeat {_ago(facts)}"
+        who = f"{facts.workers} workers do" if many else "1 worker does"
+        return f", whose {who} not pull now (busy, or gone{beat})"
+    return f", from which {facts.workers} workers pull" if many else ", from which 1 worker pulls"
+
+
+def _unable(reason: Reason, facts: ReasonFacts) -> str:
+    """Said of a task that no worker has; with the fix."""
+    who = (
+        f"the only worker of queue {reason.queue!r} does not have"
+        if facts.workers == 1
+        else f"none of the {facts.workers} workers of queue {reason.queue!r} has"
+    )
+    fix = "start one that has it, or deploy the workflow with the right task or queue"
+    return f"{who} task {reason.task!r}: {fix}"
 
 
 def _attempt(reason: Reason, facts: ReasonFacts) -> str:
     who = "a worker that did not say its name" if reason.worker_id is None else reason.worker_id
     since = "" if reason.since is None else f" since {_short(reason.since)}"
-    heard = facts.last_heartbeat_at
-    beat = "" if heard is None else f", last heard of at {_short(heard)}"
+    beat = "" if facts.last_heartbeat_at is None else f", last heartbeat {_ago(facts)}"
+    if facts.silent:
+        beat += ": if it is gone, NATS delivers the attempt again"
     return f"runs on {who}{since} ({_which_attempt(reason)}){beat}{_limit(reason.wake_at)}"
 
 
-def _instant(reason: Reason) -> str:
+def _instant(reason: Reason, facts: ReasonFacts) -> str:
     until = _until(reason.wake_at, "until")
     match reason.waiting_for:
         case WaitReason.BACKOFF:
@@ -157,7 +248,10 @@ def _instant(reason: Reason) -> str:
             return f"waits for its next iteration {until}"
         case WaitReason.RELEASED:
             again = _until(reason.wake_at, "at")
-            return f"was given back by its worker and is dispatched again {again}"
+            count = reason.release_count or 1
+            times = "" if count == 1 else f" {count} times in a row"
+            why = f"; {_unable(reason, facts)}" if facts.unknown_task else ""
+            return f"was given back by its worker{times} and is dispatched again {again}{why}"
         case WaitReason.SIGNAL | None:
             raise AssertionError("a reason of kind instant waits for one")
         case _:
@@ -190,6 +284,30 @@ def _own_pause(reason: Reason) -> PauseFacts | None:
     if reason.since is None:
         return None
     return PauseFacts(at=reason.since, by=reason.by, reason=reason.why)
+
+
+def _strays(facts: ReasonFacts) -> str:
+    if not facts.stray_signals:
+        return ""
+    shown = ", ".join(
+        f"{name!r}" if count == 1 else f"{name!r} ({count} times)"
+        for name, count in facts.stray_signals[:_STRAYS_MAX]
+    )
+    more = "" if len(facts.stray_signals) <= _STRAYS_MAX else " and others"
+    return f"; what came is {shown}{more}, for which no step of the workflow waits"
+
+
+def _ago(facts: ReasonFacts) -> str:
+    """The age of the heartbeat: it says at a glance what an instant does not."""
+    heard, now = facts.last_heartbeat_at, facts.asked_at
+    if heard is None:
+        return "never"
+    if now is None:
+        return f"at {_short(heard)}"
+    seconds = max(0, round((now - heard).total_seconds()))
+    if seconds < 2 * _MINUTE:
+        return f"{seconds} s ago"
+    return f"{seconds // _MINUTE} min ago" if seconds < 2 * _HOUR else f"{seconds // _HOUR} h ago"
 
 
 def _limit(at: datetime | None) -> str:

@@ -48,6 +48,7 @@ class WorkerRegister:
             running=len(beat.tokens),
             sdk=_one_line(beat.sdk),
             seen_at=self._shell.clock.now(),
+            draining=beat.draining is True,
         )
 
     async def flush(self) -> int:

@@ -1,7 +1,7 @@
 """What `explain` asks of a store: the seam. Committed data only, every answer bounded."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from msgspec import Struct
@@ -33,6 +33,20 @@ class HeldBacklog(Struct, frozen=True, kw_only=True):
     oldest_at: datetime | None
 
 
+class KeptName(Struct, frozen=True, kw_only=True):
+    """Signals of one name that a run keeps: how many, and when the newest came."""
+
+    name: str
+    count: int
+    newest_at: datetime
+
+
+def time_of_id(uuid7: str) -> datetime:
+    """When a UUID of version 7 was made, to the millisecond."""
+    at_ms = int(uuid7.replace("-", "")[:12], 16)
+    return datetime.fromtimestamp(at_ms / 1_000, UTC)
+
+
 class InsightTable(Protocol):
     """Reads for people: none of them is on the way of a message."""
 
@@ -58,4 +72,12 @@ class InsightTable(Protocol):
 
     async def letters_of(self, run_id: str, limit: int) -> Mapping[str | None, str]:
         """The newest dead letter of each step of a run (None: of the run itself), path → id."""
+        ...
+
+    async def written_at(self, tokens: Sequence[str]) -> Mapping[str, datetime]:
+        """Since when the dispatches of these tokens are in the outbox; absent: they are not."""
+        ...
+
+    async def kept_names(self, run_id: str, limit: int) -> list[KeptName]:
+        """The signals of a run that no wait has taken, by name."""
         ...

@@ -1,13 +1,14 @@
 """Reads for `explain` over the dictionaries."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from towpath_engine.core.model import Step
 from towpath_engine.core.states import StepStatus
 from towpath_engine.store.derive import OpenStep
-from towpath_engine.store.insight import HeldBacklog, HeldPlace, QueuePlace
+from towpath_engine.store.insight import HeldBacklog, HeldPlace, KeptName, QueuePlace, time_of_id
 from towpath_engine.store.memory_state import MemoryState
 
 
@@ -68,6 +69,26 @@ class MemoryInsight:
             if letter.run_id == run_id:
                 found[letter.step] = letter.id
         return dict(list(found.items())[:limit])
+
+    async def written_at(self, tokens: Sequence[str]) -> Mapping[str, datetime]:
+        """See InsightTable."""
+        wanted, found = set(tokens), dict[str, datetime]()
+        for row in self._state().outbox.values():
+            if row.token is not None and row.token in wanted:
+                at = time_of_id(row.id)
+                found[row.token] = min(at, found.get(row.token, at))
+        return found
+
+    async def kept_names(self, run_id: str, limit: int) -> list[KeptName]:
+        """See InsightTable."""
+        since: dict[str, list[datetime]] = {}
+        for row in self._state().signals.get(run_id, {}).values():
+            if row.consumed_by is None:
+                since.setdefault(row.signal.name, []).append(row.signal.received_at)
+        return [
+            KeptName(name=name, count=len(since[name]), newest_at=max(since[name]))
+            for name in sorted(since)[:limit]
+        ]
 
 
 def _goes_before(row: OpenStep, place: QueuePlace) -> bool:

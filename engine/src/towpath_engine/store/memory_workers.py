@@ -3,7 +3,14 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from towpath_engine.store.workers import QueueWorkers, SeenWorker, WorkerPlace, WorkerSighting
+from towpath_engine.store.workers import (
+    QueueWorkers,
+    SeenWorker,
+    TaskPlace,
+    TaskWorkers,
+    WorkerPlace,
+    WorkerSighting,
+)
 
 
 class MemoryWorkers:
@@ -39,9 +46,27 @@ class MemoryWorkers:
         found: dict[str, QueueWorkers] = {}
         for queue in queues:
             seen = [one.newest.seen_at for place, one in self._seen.items() if place[0] == queue]
-            live = sum(1 for at in seen if at >= live_since)
+            live = len(self._taking(queue, live_since))
             found[queue] = QueueWorkers(live=live, last_seen_at=max(seen, default=None))
         return found
+
+    async def of_tasks(
+        self, places: Sequence[TaskPlace], live_since: datetime
+    ) -> Mapping[TaskPlace, TaskWorkers]:
+        """See WorkerTable."""
+        found: dict[TaskPlace, TaskWorkers] = {}
+        for queue, task in places:
+            live = self._taking(queue, live_since)
+            found[queue, task] = TaskWorkers(
+                live=len(live),
+                able=sum(not one.tasks or task in one.tasks for one in live),
+                last_seen_at=max((one.seen_at for one in live), default=None),
+            )
+        return found
+
+    def _taking(self, queue: str, live_since: datetime) -> list[WorkerSighting]:
+        newest = [one.newest for place, one in self._seen.items() if place[0] == queue]
+        return [one for one in newest if one.seen_at >= live_since and not one.draining]
 
     async def last_seen(self, places: Sequence[WorkerPlace]) -> Mapping[WorkerPlace, datetime]:
         """See WorkerTable."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 
 from towpath_engine.core.model import Step
-from towpath_engine.store.insight import HeldBacklog, HeldPlace, QueuePlace
+from towpath_engine.store.insight import HeldBacklog, HeldPlace, KeptName, QueuePlace, time_of_id
 from towpath_engine.store.rows import step_from_row
 from towpath_engine.store.session import Connection, fetch, fetch_value
 
@@ -66,3 +67,18 @@ class PostgresInsight:
         async with self._connect() as connection:
             rows = await fetch(connection, "dead_letter_of_run", run_id=run_id, limit=limit)
         return {row["step"]: row["id"] for row in rows}
+
+    async def written_at(self, tokens: Sequence[str]) -> Mapping[str, datetime]:
+        """See InsightTable."""
+        async with self._connect() as connection:
+            rows = await fetch(connection, "outbox_written", tokens=list(tokens))
+        return {row["token"]: time_of_id(row["first_id"]) for row in rows}
+
+    async def kept_names(self, run_id: str, limit: int) -> list[KeptName]:
+        """See InsightTable."""
+        async with self._connect() as connection:
+            rows = await fetch(connection, "signal_count_kept", run_id=run_id, limit=limit)
+        return [
+            KeptName(name=row["name"], count=row["kept"], newest_at=row["newest_at"])
+            for row in rows
+        ]

@@ -5,7 +5,14 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
 from towpath_engine.store.session import Connection, Record, fetch, fetch_value
-from towpath_engine.store.workers import QueueWorkers, SeenWorker, WorkerPlace, WorkerSighting
+from towpath_engine.store.workers import (
+    QueueWorkers,
+    SeenWorker,
+    TaskPlace,
+    TaskWorkers,
+    WorkerPlace,
+    WorkerSighting,
+)
 
 
 class PostgresWorkers:
@@ -27,6 +34,7 @@ class PostgresWorkers:
                 slots=[one.slots for one in ordered],
                 running=[one.running for one in ordered],
                 sdk=[one.sdk for one in ordered],
+                draining=[one.draining for one in ordered],
                 seen_at=[one.seen_at for one in ordered],
             )
 
@@ -60,6 +68,25 @@ class PostgresWorkers:
             for row in rows
         }
 
+    async def of_tasks(
+        self, places: Sequence[TaskPlace], live_since: datetime
+    ) -> Mapping[TaskPlace, TaskWorkers]:
+        """See WorkerTable."""
+        async with self._connect() as connection:
+            rows = await fetch(
+                connection,
+                "worker_of_tasks",
+                queues=[queue for queue, _ in places],
+                tasks=[task for _, task in places],
+                live_since=live_since,
+            )
+        return {
+            (row["queue"], row["task"]): TaskWorkers(
+                live=row["live"], able=row["able"], last_seen_at=row["last_seen_at"]
+            )
+            for row in rows
+        }
+
     async def last_seen(self, places: Sequence[WorkerPlace]) -> Mapping[WorkerPlace, datetime]:
         """See WorkerTable."""
         async with self._connect() as connection:
@@ -87,6 +114,7 @@ def _seen(row: Record) -> SeenWorker:
         slots=row["slots"],
         running=row["running"],
         sdk=row["sdk"],
+        draining=row["draining"],
         seen_at=row["seen_at"],
     )
     return SeenWorker(newest=newest, first_seen_at=row["first_seen_at"])

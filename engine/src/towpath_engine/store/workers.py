@@ -11,7 +11,8 @@ from msgspec import Struct
 
 
 class WorkerSighting(Struct, frozen=True, kw_only=True):
-    """What a worker says of itself in a heartbeat on a queue. `running` counts its attempts."""
+    """What a worker says of itself in a heartbeat on a queue. `running` counts its attempts,
+    `draining` means that it takes no more."""
 
     queue: str
     worker_id: str
@@ -20,6 +21,7 @@ class WorkerSighting(Struct, frozen=True, kw_only=True):
     running: int
     sdk: str
     seen_at: datetime
+    draining: bool = False
 
 
 class SeenWorker(Struct, frozen=True, kw_only=True):
@@ -28,16 +30,33 @@ class SeenWorker(Struct, frozen=True, kw_only=True):
     newest: WorkerSighting
     first_seen_at: datetime
 
+    def is_live(self, live_since: datetime) -> bool:
+        """Whether it was seen since then and has not said goodbye: draining, and without work."""
+        gone = self.newest.draining and not self.newest.running
+        return self.newest.seen_at >= live_since and not gone
+
 
 class QueueWorkers(Struct, frozen=True, kw_only=True):
-    """The workers of a queue in short. `last_seen_at` is of any of them, None: of none, ever."""
+    """The workers of a queue in short: `live` ones take work. `last_seen_at` is of any of them,
+    None: of none, ever."""
 
     live: int
     last_seen_at: datetime | None
 
 
+class TaskWorkers(Struct, frozen=True, kw_only=True):
+    """The workers of a queue that take work, and how many of them are `able`: they have the task,
+    or did not say which ones. `last_seen_at` is of any that is live."""
+
+    live: int
+    able: int
+    last_seen_at: datetime | None
+
+
 WorkerPlace = tuple[str, str]
 """(queue, worker id): the identity, and the order of pages."""
+TaskPlace = tuple[str, str]
+"""(queue, task)"""
 
 
 class WorkerTable(Protocol):
@@ -57,7 +76,14 @@ class WorkerTable(Protocol):
     async def of_queues(
         self, queues: Sequence[str], live_since: datetime
     ) -> Mapping[str, QueueWorkers]:
-        """How many workers of each queue were seen since then, and when any was seen last."""
+        """How many workers of each queue were seen since then and do not drain, and when any was
+        seen last."""
+        ...
+
+    async def of_tasks(
+        self, places: Sequence[TaskPlace], live_since: datetime
+    ) -> Mapping[TaskPlace, TaskWorkers]:
+        """For each of these, given once: who may run it, of those seen since then."""
         ...
 
     async def last_seen(self, places: Sequence[WorkerPlace]) -> Mapping[WorkerPlace, datetime]:

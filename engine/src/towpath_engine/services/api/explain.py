@@ -1,6 +1,7 @@
 """run.explain: the reasons of a run, with what only the servers know about them, in words."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -8,19 +9,22 @@ from msgspec.structs import replace
 from towpath_engine.bus.errors import BusUnavailable
 from towpath_engine.bus.interface import ApiRequest
 from towpath_engine.core import sentences
+from towpath_engine.core.definition import WaitSpec
 from towpath_engine.core.explain import Reason, ReasonKind, reasons_of, wake_at_of
 from towpath_engine.core.model import Run
-from towpath_engine.core.sentences import PauseFacts, ReasonFacts
-from towpath_engine.core.states import SETTLED_RUN
+from towpath_engine.core.sentences import Outbox, PauseFacts, ReasonFacts
+from towpath_engine.core.states import SETTLED_RUN, WaitReason
 from towpath_engine.services.api.errors import ApiFailureError
 from towpath_engine.services.api.router import RequestReader
 from towpath_engine.services.api.views import instant
 from towpath_engine.services.queue_look import QueueLook, QueueState
 from towpath_engine.services.shell import Shell
 from towpath_engine.store.insight import HeldPlace, QueuePlace
+from towpath_engine.store.workers import TaskPlace, TaskWorkers
 from towpath_protocol.errors import ErrorCode
-from towpath_protocol.operation_replies import ReasonView, RunExplanation
+from towpath_protocol.operation_replies import KeptSignalView, ReasonView, RunExplanation
 from towpath_protocol.operations import ExplainRun
+from towpath_protocol.times import format_instant
 
 REASONS_MAX = 100
 """Reasons in one answer."""
@@ -28,6 +32,11 @@ _PLACES_MAX = 10
 """Of how many it is counted what goes before them, and …"""
 _AHEAD_MAX = 10_000
 """… how far."""
+_KEPT_NAMES_MAX = 20
+_AWAITED_BY_MAX = 10
+_PUBLISHED_WITHIN = timedelta(seconds=3)
+"""A dispatch is published at once, and the outbox knows of it within a second: after this long
+without that something is wrong."""
 
 
 class Explain:
@@ -52,7 +61,8 @@ class Explain:
             if len(steps) == REASONS_MAX:
                 omitted = await store.insight.count_open_steps(run.id) - len(steps)
         reasons = reasons_of(run)
-        facts = await self._facts(run, reasons)
+        kept = await self._kept(run)
+        facts = await self._facts(run, reasons, kept)
         texts = [
             sentences.sentence(reason, fact) for reason, fact in zip(reasons, facts, strict=True)
         ]
@@ -67,37 +77,95 @@ class Explain:
                 for reason, fact, text in zip(reasons, facts, texts, strict=True)
             ),
             reasons_omitted=omitted or UNSET,
+            kept_signals=tuple(kept) or UNSET,
         )
 
-    async def _facts(self, run: Run, reasons: Sequence[Reason]) -> list[ReasonFacts]:
+    async def _facts(
+        self, run: Run, reasons: Sequence[Reason], kept: Sequence[KeptSignalView]
+    ) -> list[ReasonFacts]:
         if not reasons:
             return []
         queues = await self._queues(reasons)
+        able = await self._able(reasons)
         pauses = await self._pauses(reasons)
         ahead = await self._ahead(reasons)
-        tokens = [one.token for one in reasons if one.kind is ReasonKind.DISPATCH and one.token]
-        unsent = await self._shell.store.admission.unpublished(tokens) if tokens else set[str]()
+        outbox = await self._outbox(reasons)
         letters = await self._shell.store.insight.letters_of(run.id, REASONS_MAX)
         places = [(one.queue, one.worker_id) for one in reasons if one.queue and one.worker_id]
         heard = await self._shell.store.workers.last_seen(places)
+        strays = tuple((one.signal, one.count) for one in kept if not one.awaited_by)
+        live_since = self._look.live_since()
         found: list[ReasonFacts] = []
         for index, reason in enumerate(reasons):
             queue = queues.get(reason.queue or "")
             before = ahead.get(index)
+            runs = reason.kind is ReasonKind.ATTEMPT
+            workers = None if runs else able.get((reason.queue or "", reason.task or ""))
+            at = heard.get((reason.queue or "", reason.worker_id or ""))
+            if workers is not None:
+                at = workers.last_seen_at
             found.append(
                 ReasonFacts(
+                    asked_at=self._shell.clock.now(),
                     ahead=before,
                     ahead_is_bound=before == _AHEAD_MAX,
-                    workers=None if queue is None else queue.workers,
+                    workers=None if workers is None else workers.live,
+                    workers_able=None if workers is None else workers.able,
                     pulls=None if queue is None else queue.pulls,
                     nobody_pulls_since=None if queue is None else queue.nobody_pulls_since,
-                    last_heartbeat_at=heard.get((reason.queue or "", reason.worker_id or "")),
+                    last_heartbeat_at=at,
+                    silent=runs and at is not None and at < live_since,
                     pause=pauses.get(reason.held_by or ""),
-                    in_outbox=reason.token in unsent,
+                    outbox=outbox.get(reason.token or "", Outbox.DONE),
+                    stray_signals=strays if reason.kind is ReasonKind.SIGNAL else (),
                     dead_letter_id=letters.get(reason.path),
                 )
             )
         return found
+
+    async def _able(self, reasons: Sequence[Reason]) -> Mapping[TaskPlace, TaskWorkers]:
+        """Who may take what waits, or was given back: of the first few queues and tasks."""
+        places = dict.fromkeys(
+            (one.queue, one.task)
+            for one in reasons
+            if one.queue is not None
+            and one.task is not None
+            and (
+                one.kind in {ReasonKind.DISPATCH, ReasonKind.READY}
+                or one.waiting_for is WaitReason.RELEASED
+            )
+        )
+        wanted = list(places)[:_PLACES_MAX]
+        if not wanted:
+            return {}
+        return await self._shell.store.workers.of_tasks(wanted, self._look.live_since())
+
+    async def _outbox(self, reasons: Sequence[Reason]) -> Mapping[str, Outbox]:
+        """The dispatches that are not known to be in the stream, by token."""
+        tokens = [one.token for one in reasons if one.kind is ReasonKind.DISPATCH and one.token]
+        if not tokens:
+            return {}
+        late = self._shell.clock.now() - _PUBLISHED_WITHIN
+        return {
+            token: Outbox.LATE if at < late else Outbox.FRESH
+            for token, at in (await self._shell.store.insight.written_at(tokens)).items()
+        }
+
+    async def _kept(self, run: Run) -> list[KeptSignalView]:
+        """The signals that no step has taken, each with the steps that may."""
+        waits: dict[str, list[str]] = {}
+        for step in run.definition.steps.values():
+            if isinstance(step.spec, WaitSpec):
+                waits.setdefault(step.spec.signal, []).append(step.path)
+        return [
+            KeptSignalView(
+                signal=one.name,
+                count=one.count,
+                newest_at=format_instant(one.newest_at),
+                awaited_by=tuple(sorted(waits.get(one.name, []))[:_AWAITED_BY_MAX]),
+            )
+            for one in await self._shell.store.insight.kept_names(run.id, _KEPT_NAMES_MAX)
+        ]
 
     async def _queues(self, reasons: Sequence[Reason]) -> Mapping[str, QueueState]:
         kinds = (ReasonKind.DISPATCH, ReasonKind.READY)
@@ -160,4 +228,6 @@ def _view(reason: Reason, facts: ReasonFacts, text: str) -> ReasonView:
         nobody_pulls_since=instant(facts.nobody_pulls_since),
         last_error=sentences.error_line(reason),
         dead_letter_id=facts.dead_letter_id,
+        unknown_task=facts.unknown_task,
+        release_count=reason.release_count,
     )

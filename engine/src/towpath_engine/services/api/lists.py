@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from msgspec import UNSET
+
 from towpath_engine.bus.interface import ApiRequest
 from towpath_engine.core.gate import Scope, holder
 from towpath_engine.services.api.router import RequestReader
@@ -105,7 +107,8 @@ def _worker_view(row: SeenWorker, live_since: datetime) -> WorkerView:
         sdk=newest.sdk,
         first_seen_at=format_instant(row.first_seen_at),
         last_seen_at=format_instant(newest.seen_at),
-        live=newest.seen_at >= live_since,
+        live=row.is_live(live_since),
+        draining=True if newest.draining else UNSET,
     )
 
 

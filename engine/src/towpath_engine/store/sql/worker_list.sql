@@ -1,5 +1,5 @@
 -- A page of workers by (queue, id), of one queue or of all.
-SELECT queue, worker_id, tasks, slots, running, sdk, first_seen_at, seen_at
+SELECT queue, worker_id, tasks, slots, running, sdk, draining, first_seen_at, seen_at
 FROM worker
 WHERE queue >= @first_queue::text
   AND (queue, worker_id) > (@after_queue::text, @after_id::text)
