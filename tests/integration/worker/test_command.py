@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.engine_side import EngineSide
@@ -102,3 +103,24 @@ async def test_a_change_starts_it_again_and_a_broken_file_is_survived(
     await until(another_serves, "another process serves")
     assert (await engine.end_of(await engine.dispatch("say"))).body["output"].startswith("second")
     assert await stopped(process) == 0
+
+
+async def test_a_worker_drains_and_ends_when_what_would_start_it_again_was_killed(
+    engine: EngineSide, run: Run
+) -> None:
+    process = run("-m", "towpath_worker", "shop:worker", "--reload")
+    assert (await engine.end_of(await engine.dispatch("say"))).body["output"] == "first"
+    (child,) = psutil.Process(process.pid).children()
+    assert f"-{child.pid}-" in engine.presences[0]["worker_id"]
+    process.kill()
+    process.wait(60)
+    await until(lambda: not alive(child), "the worker has ended")
+    assert engine.presences[-1]["tokens"] == []
+
+
+def alive(process: psutil.Process) -> bool:
+    """False for a zombie, too: who adopts it may be slow."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -20,7 +20,7 @@ from towpath_worker.lifespans import LifespanError
 from towpath_worker.log_output import LogFormat, formatter
 from towpath_worker.metrics import MetricsError
 from towpath_worker.options import FROM_ENVIRONMENT
-from towpath_worker.reload import Reloader
+from towpath_worker.reload import SUPERVISOR_FLAG, Reloader, end_with_supervisor
 from towpath_worker.signatures import RegistrationError
 from towpath_worker.tracebacks import traceback_text
 from towpath_worker.worker import NoTasksError, Worker, run_workers
@@ -66,6 +66,7 @@ class WorkerArguments(argparse.Namespace):
     nats_url: str | None
     prefix: str | None
     log_level: str
+    supervisor: int | None = None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -75,6 +76,8 @@ def main(argv: Sequence[str]) -> int:
 
 def start(arguments: WorkerArguments) -> int:
     """What the command does with its arguments; the result is the exit status."""
+    if arguments.supervisor is not None:
+        end_with_supervisor(arguments.supervisor)
     # The SDK reads its options from the environment when the module makes its Worker.
     for field in ("nats_url", "prefix"):
         value: str | None = getattr(arguments, field)
@@ -170,6 +173,8 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="for development: drain and start again when a Python file here changes",
     )
+    # Given by --reload to its own process.
+    made.add_argument(SUPERVISOR_FLAG, dest="supervisor", type=int, help=argparse.SUPPRESS)
     made.add_argument(
         "--watch",
         dest="watched",

@@ -1,7 +1,8 @@
 """Development: a worker in a process of its own, started again when its files change.
 
 The files are looked at, not subscribed to: no dependency, the same on every system, and it sees
-the writes of every editor.
+the writes of every editor. The worker holds the end of a pipe whose other end only this process
+has, so that it drains and ends, too, when this process was killed and can't tell it to.
 """
 
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -18,6 +20,7 @@ POLL_SECONDS: Final = 0.5
 DRAIN_SECONDS: Final = 10.0
 """How long running attempts may go on after a change; then they are given back."""
 FILES_MAX: Final = 10_000
+SUPERVISOR_FLAG: Final = "--supervisor-pipe"
 SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 Seen = Mapping[Path, tuple[int, int]]
@@ -52,7 +55,9 @@ class Reloader:
     """Runs `python -m towpath_worker` with these arguments, again after every change."""
 
     def __init__(self, arguments: Sequence[str], *, folders: Sequence[Path]) -> None:
-        self._command = [sys.executable, "-m", "towpath_worker", *arguments]
+        self._theirs, self._ours = os.pipe()
+        flag = (SUPERVISOR_FLAG, str(self._theirs))
+        self._command = [sys.executable, "-m", "towpath_worker", *arguments, *flag]
         self._folders = folders
         self._stop = threading.Event()
 
@@ -67,6 +72,8 @@ class Reloader:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            os.close(self._theirs)
+            os.close(self._ours)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stop.set()
@@ -88,7 +95,7 @@ class Reloader:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         # A group of its own: Ctrl-C is ours to pass on, once.
-        return subprocess.Popen(self._command, process_group=0)
+        return subprocess.Popen(self._command, process_group=0, pass_fds=[self._theirs])
 
     def _end(self, process: "subprocess.Popen[bytes]") -> int:
         """Drain it; then do not wait; then kill it."""
@@ -101,6 +108,21 @@ class Reloader:
                     continue
         # A signal of ours ended it, and that is what was wanted.
         return max(0, process.wait())
+
+
+def end_with_supervisor(descriptor: int) -> None:
+    """In the worker: drain and end when nobody holds the other end of this pipe any more."""
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 -- it takes no keyword
+    threading.Thread(target=_follow, args=(descriptor,), daemon=True).start()
+
+
+def _follow(descriptor: int) -> None:
+    while os.read(descriptor, 1):
+        pass  # nothing is ever written
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(DRAIN_SECONDS)
+    os._exit(1)
 
 
 def _note(path: Path, seen: dict[Path, tuple[int, int]]) -> None:
