@@ -168,6 +168,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     # The process
     api_concurrency: Count = 256
     api_poll_count_max: Count = 10_000
+    api_item_count_max: Count = 20_000
     http_host: str = "127.0.0.1"
     http_port: Port = 8080
     drain_seconds: Seconds = 20.0
@@ -269,6 +270,7 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "expression_result_bytes_max": ("bytes", "result of an expression"),
     "api_concurrency": ("requests", "other API requests handled at once; beyond it 429"),
     "api_poll_count_max": ("requests", "run.result requests that wait at once; beyond it 429"),
+    "api_item_count_max": ("items", "run.start-many items handled at once; beyond it 429"),
     "http_host": ("", "address of /livez, /readyz and /metrics"),
     "http_port": ("port", "port of /livez, /readyz and /metrics; 0: any free one"),
     "drain_seconds": ("s", "how long a stopping engine finishes what it has begun"),

@@ -25,6 +25,7 @@ CREDIT = 100
 HELD_MAX = CREDIT * 3 // 2
 """Pulls that are open when the credit is used up may still bring half as many."""
 CONCURRENCY = 3
+ITEMS = 30
 WINDOW = 20
 PARKED = 5
 KIB = 1_024
@@ -36,6 +37,7 @@ def settings(settings: Settings) -> Settings:
         settings,
         pull_credit_count_max=CREDIT,
         api_concurrency=CONCURRENCY,
+        api_item_count_max=ITEMS,
         dispatch_window_count_max=WINDOW,
         stream_dispatch_bytes_max=64 * KIB,
         parked_count_max=PARKED,
@@ -126,6 +128,30 @@ async def test_requests_over_the_limit_are_told_when_to_come_again_and_nothing_i
     assert counted(engine, "run_started_total") == CONCURRENCY, "who was refused has no run"
     run_ids |= {await wire.start("one", number, request_id=f"r{number}") for number in refused}
     assert len(run_ids) == 2 * CONCURRENCY
+
+
+async def test_start_many_is_refused_by_the_items_that_stand_and_not_by_requests(
+    wire: WireClient, database: Any, engine: Engine
+) -> None:
+    await wire.deploy(one_task())
+
+    async def many(count: int) -> Json:
+        items = [{"workflow": "one", "input": n} for n in range(count)]
+        return await wire.api("run.start-many", items=items)
+
+    async def transactions_wait() -> bool:
+        return await database.fetchval("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted")
+
+    async with stalled(database):
+        first = asyncio.create_task(many(ITEMS + 10))
+        await until_async(transactions_wait, "the first request stands, since it came alone")
+        with pytest.raises(RefusedError) as refused:
+            await many(1)
+        assert (refused.value.status, refused.value.code) == (429, "overloaded")
+        assert refused.value.details["retry_after_ms"] > 0
+    assert len((await first)["results"]) == ITEMS + 10
+    assert len((await many(ITEMS))["results"]) == ITEMS, "their places are free again"
+    assert counted(engine, "run_started_total") == 2 * ITEMS + 10
 
 
 async def test_a_full_stream_leaves_dispatches_in_the_outbox_and_all_runs_go_on(
