@@ -156,7 +156,7 @@ async def test_a_dispatch_that_was_just_written_blames_nobody(wire: WireClient) 
     run_id = await wire.start("one")
     for _ in range(20):
         text = (await only_reason(wire, run_id))["text"]
-        assert text.startswith(("work is on its way into queue 'mail'", "work is queued behind 0"))
+        assert text.startswith(("work is on its way into queue 'mail'", "work is queued first in"))
 
 
 async def test_a_running_attempt_says_on_which_worker_and_until_when(wire: WireClient) -> None:

@@ -96,6 +96,8 @@ def test_a_queued_step_says_how_many_come_first_and_that_nobody_pulls() -> None:
         (ReasonFacts(workers=1, pulls=4), ", from which 1 worker pulls"),
         (ReasonFacts(workers=3, workers_able=1), ", from which 3 workers pull"),
         (ReasonFacts(pulls=2), ", from which somebody pulls"),
+        (ReasonFacts(pulls=0, workers=0), ", from which nobody pulls now"),
+        (ReasonFacts(ahead=0), "is queued first in queue 'default' (attempt 1 of 1)"),
         (
             ReasonFacts(workers=1, pulls=0, last_heartbeat_at=BEGIN, asked_at=later(8)),
             ", whose 1 worker does not pull now (busy, or gone, last heartbeat 8 s ago)",

@@ -175,7 +175,7 @@ def _ready(reason: Reason, facts: ReasonFacts) -> str:
     if reason.held_by == HELD_BY_RUN:
         return f"{what}: the run is paused"
     if scope == Scope.WINDOW:
-        ahead = "" if facts.ahead is None else f" behind {_ahead(facts)}"
+        ahead = f" behind {_ahead(facts)}" if facts.ahead else ""
         pulling = _pulling(reason, facts)
         return f"{what}{ahead}: queue {name!r} has as many dispatches as it may{pulling}"
     return f"{what}: {scope} {name!r} is paused{_pause(facts.pause)}"
@@ -191,7 +191,7 @@ def _dispatch(reason: Reason, facts: ReasonFacts) -> str:
             f"waits{since} to be put into queue {reason.queue!r} ({which}): "
             "NATS is away, or its stream is full"
         )
-    ahead = "" if facts.ahead is None else f" behind {_ahead(facts)}"
+    ahead = "" if facts.ahead is None else f" {_place(facts)}"
     pulling, after = _pulling(reason, facts), _after(reason)
     return f"is queued{ahead} in queue {reason.queue!r} ({which}){pulling}{after}"
 
@@ -200,7 +200,9 @@ def _pulling(reason: Reason, facts: ReasonFacts) -> str:
     if facts.nobody_pulls_since is not None:
         return f", from which nobody pulls since {_short(facts.nobody_pulls_since)}"
     if not facts.workers:
-        return ", from which somebody pulls" if facts.pulls else ""
+        if facts.pulls:
+            return ", from which somebody pulls"
+        return ", from which nobody pulls now" if facts.pulls == 0 else ""
     if facts.unknown_task:
         return f", but {_unable(reason, facts)}"
     many = facts.workers > 1
@@ -266,6 +268,10 @@ def _which_attempt(reason: Reason) -> str:
 def _after(reason: Reason) -> str:
     error = error_line(reason)
     return "" if error is None else f", after {error}"
+
+
+def _place(facts: ReasonFacts) -> str:
+    return f"behind {_ahead(facts)}" if facts.ahead else "first"
 
 
 def _ahead(facts: ReasonFacts) -> str:
