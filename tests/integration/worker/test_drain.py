@@ -177,3 +177,34 @@ async def test_one_worker_that_cannot_start_stops_the_others_of_its_process(
     with pytest.raises(LifespanError, match="no database"):
         await serve_workers(good, broken)
     assert not good.serving
+
+
+async def test_a_task_that_is_given_back_may_clean_up_before_the_lifespan_closes(
+    engine: EngineSide, jetstream_url: str
+) -> None:
+    worker = worker_of(engine, jetstream_url, drain_timeout_seconds=0.1)
+    order: list[str] = []
+
+    @worker.lifespan
+    async def pool() -> AsyncIterator[str]:
+        yield "pool"
+        order.append("closed")
+
+    @worker.task("hold")
+    async def hold(ctx: Context) -> None:
+        cleaned = asyncio.Event()
+        ctx.heartbeat()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asyncio.get_running_loop().call_later(0.5, cleaned.set)
+            await cleaned.wait()
+            order.append("cleaned up")
+
+    serving = asyncio.create_task(worker.serve())
+    token = await engine.dispatch("hold")
+    await engine.report_of(token, "step-heartbeat")
+    worker.stop()
+    await serving
+    assert order == ["cleaned up", "closed"]
+    assert [each.kind for each in engine.ends(token)] == ["step-released"]

@@ -52,6 +52,16 @@ def crash(ctx: ProcessContext) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@worker.task("fork_and_leave", run_in="process")
+def fork_and_leave(ctx: ProcessContext) -> None:
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+        os._exit(0)
+    ctx.progress(pid)
+    os._exit(3)
+
+
 @worker.task("leave", run_in="process")
 def leave() -> None:
     os._exit(3)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -125,6 +126,16 @@ async def test_a_crash_fails_the_attempt_retryably_and_the_next_one_runs(
         assert ctx.taken().progress == b'"halfway"'
         assert [line.message for line in ctx.log.lines()] == ["last words"]
     assert (await bench.output("square", b'{"n":5}'))["square"] == 25
+
+
+async def test_a_crash_is_noticed_although_something_forked_lives_on(bench: Bench) -> None:
+    attempt, ctx = bench.begin("fork_and_leave")
+    async with asyncio.timeout(120):
+        outcome = await attempt
+    forked = int(ctx.taken().progress or b"0")
+    os.kill(forked, signal.SIGKILL)
+    assert isinstance(outcome, Failed)
+    assert (outcome.type, outcome.retryable) == ("ProcessCrashed", True)
 
 
 async def test_a_task_that_does_not_stop_is_killed_with_its_process(bench: Bench) -> None:

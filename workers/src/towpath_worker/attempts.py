@@ -37,6 +37,8 @@ _log = logging.getLogger("towpath.worker.attempt")
 HEARTBEAT_GAP_MAX_MS: Final = 1_000
 HEADERS_ROOM_BYTES: Final = 16 * 1024
 GIVE_BACK_SECONDS: Final = 30
+CLEANUP_SECONDS: Final = 5.0
+LEFT_SECONDS: Final = 1.0
 
 
 class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
@@ -94,6 +96,7 @@ class Attempts:
         self._on_actions = on_actions
         self._background = Background()
         self._running: dict[str, _Running] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def start(self, lease: Lease) -> None:
         """Run the lease's task; it has a slot."""
@@ -127,6 +130,8 @@ class Attempts:
         task = self._registry.get(lease.dispatch.task)
         is_async = task is not None and task.is_async
         if is_async and running.executing and running.task is not None:
+            self._ending.add(running.task)
+            running.task.add_done_callback(self._ending.discard)
             running.task.cancel()
 
     def give_back(self, lease: Lease, reason: ReleaseReason) -> None:
@@ -147,8 +152,13 @@ class Attempts:
         await self._background.join()
 
     async def cancel(self) -> None:
-        """Give up what still runs or is still being reported."""
-        await self._background.cancel()
+        """Give up what still runs or is still being reported. An async task that was told to stop
+        before may clean up for CLEANUP_SECONDS; what does not end at all is left behind."""
+        if self._ending:
+            await asyncio.wait(list(self._ending), timeout=CLEANUP_SECONDS)
+        left = await self._background.cancel(timeout_seconds=LEFT_SECONDS)
+        if left:
+            _log.warning("attempts_left_behind count=%d: they ignore their cancellation", left)
 
     def _context(self, lease: Lease) -> Context[object]:
         return Context(

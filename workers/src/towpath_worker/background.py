@@ -25,11 +25,15 @@ class Background:
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    async def cancel(self) -> None:
-        """Cancel what runs and wait for it."""
-        for task in list(self._tasks):
+    async def cancel(self, *, timeout_seconds: float | None = None) -> int:
+        """Cancel what runs and wait for it; the result is how many have not ended in time."""
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await self.join()
+        if not tasks:
+            return 0
+        _, left = await asyncio.wait(tasks, timeout=timeout_seconds)
+        return len(left)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

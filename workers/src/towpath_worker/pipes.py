@@ -119,6 +119,10 @@ class Pipe:
         """In the worker: what the process says."""
         return _FROM_PROCESS.decode(self._connection.recv_bytes())
 
+    def ready(self, timeout_seconds: float) -> bool:
+        """Whether a message, or the end of the other end, is there within that time."""
+        return self._connection.poll(timeout_seconds)
+
     def close(self) -> None:
         """End it; the other end notices."""
         self._connection.close()

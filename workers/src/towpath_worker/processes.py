@@ -43,6 +43,7 @@ from towpath_worker.values import from_json
 _log = logging.getLogger("towpath.worker.process")
 
 JOIN_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 0.5
 PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2])['paths']; "
     "from towpath_worker.child import main; main()"
@@ -239,6 +240,10 @@ class TaskProcesses:
         if ctx.cancelled.reason is not None:
             process.pipe.send(Cancel(ctx.cancelled.reason))
         while True:
+            # What a task forked may hold the pipe open when its process has ended.
+            while not process.pipe.ready(LOOK_SECONDS):
+                if not process.alive:
+                    raise EOFError
             outcome = _noted(ctx, process.pipe.next_note())
             if outcome is not None:
                 return outcome

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, overload
 
 from towpath_protocol.ids import check_queue
-from towpath_worker import capture
+from towpath_worker import capture, loops
 from towpath_worker.credentials import ConnectionOptionsError
 from towpath_worker.lifespans import L, Lifespan, LifespanFunction
 from towpath_worker.links import Links
@@ -199,13 +199,13 @@ def run_workers(*workers: Worker, environ: Mapping[str, str] | None = None) -> N
     source = os.environ if environ is None else environ
     port = source.get(METRICS_PORT)
     if not port:
-        asyncio.run(serve_workers(*workers))
+        loops.run(serve_workers(*workers))
         return
     metrics, close = _served_metrics(port, source.get(METRICS_HOST) or "127.0.0.1")
     for worker in workers:
         worker.metrics = worker.metrics or metrics
     try:
-        asyncio.run(serve_workers(*workers))
+        loops.run(serve_workers(*workers))
     finally:
         close()
 
