@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -28,7 +29,7 @@ async def swallows(ctx: Context) -> None:
     ctx.heartbeat("swallows")
     while True:
         try:
-            await asyncio.sleep(600)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             pass
 
@@ -42,16 +43,27 @@ async def awaits(ctx: Context) -> None:
     ctx.heartbeat("awaits")
     await asyncio.to_thread(never.wait)
 
+@worker.task("spins")
+async def spins(ctx: Context) -> None:
+    ctx.heartbeat("spins")
+    await asyncio.to_thread(ctx.cancelled.wait_in_thread, 0.5)
+    print("spinning", flush=True)
+    while True:
+        pass
+
 if __name__ == "__main__":
     worker.run()
 """
 
 
 def started(
-    folder: Path, command: list[str], *, url: str, prefix: str
+    folder: Path, command: list[str], *, url: str, prefix: str, output: IO[bytes] | None = None
 ) -> "subprocess.Popen[bytes]":
     environ = {**os.environ, "TOWPATH_NATS_URL": url, "TOWPATH_PREFIX": prefix}
-    return subprocess.Popen(bound_to_us([sys.executable, *command]), cwd=folder, env=environ)
+    return subprocess.Popen(
+        bound_to_us([sys.executable, *command]),
+        cwd=folder, env=environ, stdout=output, stderr=output,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("command", [["-m", "towpath_worker", "stubborn:worker"], ["stubborn.py"]])
@@ -69,6 +81,31 @@ async def test_a_task_that_does_not_stop_is_given_back_and_its_worker_ends(
         assert (report.kind, report.body["reason"]) == ("step-released", "drain")
         await until(lambda: process.poll() is not None, "it ends")
         assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_signals_that_a_blocked_loop_does_not_take_up_end_the_process(
+    engine: EngineSide, jetstream_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = started(
+            tmp_path, ["stubborn.py"], url=jetstream_url, prefix=engine.prefix, output=output
+        )
+    try:
+        await engine.dispatch("spins")
+        await until(lambda: b"spinning" in log.read_bytes(), "the loop is blocked")
+
+        def ended() -> bool:
+            process.send_signal(signal.SIGTERM)
+            return process.poll() is not None
+
+        await until(ended, "it ends")
+        assert process.returncode == 128 + signal.SIGTERM
+        assert b"a task blocks the event loop" in log.read_bytes()
     finally:
         process.kill()
         process.wait()

@@ -5,13 +5,16 @@
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import queue
+import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import FrameType
 from typing import Final, ParamSpec, TypeVar
 
 _log = logging.getLogger("towpath.worker")
@@ -19,6 +22,7 @@ _log = logging.getLogger("towpath.worker")
 P = ParamSpec("P")
 T = TypeVar("T")
 
+UNSEEN_SIGNALS_MAX: Final = 3
 LEFT_SECONDS: Final = 1.0
 """How long what is left in the loop, and then in threads, may take to end."""
 
@@ -36,6 +40,39 @@ def run(main: Coroutine[object, object, None]) -> None:
         finally:
             asyncio.set_event_loop(None)
             loop.close()
+
+
+@contextlib.contextmanager
+def on_stop_signals(stop: Callable[[], None]) -> Generator[None]:
+    """Inside, SIGINT and SIGTERM call `stop` in the running loop.
+
+    A task may block the loop for ever: UNSEEN_SIGNALS_MAX signals that it does not take up end the
+    process, with the status that a shell gives to the signal.
+    """
+    loop = asyncio.get_running_loop()
+    unseen = 0
+
+    def seen() -> None:
+        nonlocal unseen
+        unseen = 0
+        stop()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        nonlocal unseen
+        unseen += 1
+        if unseen >= UNSEEN_SIGNALS_MAX:
+            os.write(2, b"towpath worker: a task blocks the event loop; ending at once\n")
+            os._exit(128 + number)
+        loop.call_soon_threadsafe(seen)
+
+    before = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 async def _wind_up(loop: asyncio.AbstractEventLoop) -> None:

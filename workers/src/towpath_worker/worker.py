@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, overload
 
@@ -224,21 +223,17 @@ def _served_metrics(port: str, host: str) -> tuple[PrometheusMetrics, Callable[[
 
 async def serve_workers(*workers: Worker) -> None:
     """`run_workers` in a running event loop, for a program that has one. Raises what it raises."""
-    loop = asyncio.get_running_loop()
     links = Links(name=f"towpath-worker/{','.join(w.queue for w in workers)}/{os.getpid()}")
 
     def stop_all() -> None:
         for worker in workers:
             worker.stop()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop_all)
     serving = [asyncio.create_task(worker.serve_over(links)) for worker in workers]
     try:
-        await asyncio.wait(serving, return_when=asyncio.FIRST_EXCEPTION)
-        stop_all()
-        await asyncio.gather(*serving)
+        with loops.on_stop_signals(stop_all):
+            await asyncio.wait(serving, return_when=asyncio.FIRST_EXCEPTION)
+            stop_all()
+            await asyncio.gather(*serving)
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
         await asyncio.gather(*serving, return_exceptions=True)
