@@ -21,6 +21,7 @@ from tests.support.demo import (
     wait_unacked,
 )
 from tests.support.eventually import eventually_sync, let_pass
+from tests.support.processes import Halted
 
 pytestmark = pytest.mark.slow
 
@@ -54,10 +55,11 @@ async def check_the_same_table(demo: DemoProcess) -> Event:
 async def test_a_killed_engine_changes_nothing(demo: DemoProcess) -> None:
     demo.wait_settled(IN_THE_MIDDLE)
     engine = demo.server_pid("engine")
-    os.kill(engine, signal.SIGSTOP)
+    halted = Halted(engine)
     await wait_unacked(demo, "IN", "")
     before = await partition_consumers(demo)
     os.kill(engine, signal.SIGKILL)
+    halted.release()
 
     await check_the_same_table(demo)
 
@@ -68,9 +70,10 @@ async def test_a_killed_engine_changes_nothing(demo: DemoProcess) -> None:
 async def test_a_killed_worker_changes_nothing(demo: DemoProcess) -> None:
     demo.wait_settled(IN_THE_MIDDLE)
     worker = demo.child_pid("python-2")
-    os.kill(worker, signal.SIGSTOP)
+    halted = Halted(worker)
     await wait_unacked(demo, "DISPATCH", "shipping")
     os.kill(worker, signal.SIGKILL)
+    halted.release()
 
     result = await check_the_same_table(demo)
 
@@ -81,10 +84,11 @@ async def test_a_killed_worker_changes_nothing(demo: DemoProcess) -> None:
 async def test_a_killed_nats_server_changes_nothing(demo: DemoProcess) -> None:
     demo.wait_settled(IN_THE_MIDDLE)
     worker = demo.child_pid("python-2")
-    os.kill(worker, signal.SIGSTOP)
+    halted = Halted(worker)
     await wait_unacked(demo, "DISPATCH", "shipping")
     server = demo.kill_server_and_keep_it_away("nats")
     os.kill(worker, signal.SIGKILL)
+    halted.release()
     demo.let_servers_return("nats", server)
 
     result = await check_the_same_table(demo)
