@@ -73,13 +73,15 @@ class RunExplanation(Struct, frozen=True, kw_only=True):
 class RetriedRun(Struct, frozen=True, kw_only=True):
     """Reply of run.retry and run.redrive: the steps that are done again, in order of path.
 
-    With `dry_run` nothing was changed, and `status` is what the run would have.
+    With `dry_run` nothing was changed, and `status` is what the run would have. `deduplicated` is
+    true of a repeat: it changed nothing, `status` is that of now, and `steps` is empty.
     """
 
     run_id: str
     status: str
     steps: tuple[str, ...]
     dry_run: bool
+    deduplicated: bool | UnsetType = UNSET
 
 
 class RestartedRun(Struct, frozen=True, kw_only=True):

@@ -35,13 +35,15 @@ class RetryRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """run.retry: go on from the failed step(s) with a fresh budget and deadline.
 
     `input` replaces the input of the failed step; `step` says of which when several failed.
-    `dry_run` changes nothing and answers what would be done.
+    `dry_run` changes nothing and answers what would be done. A repeat with the same `request_id`
+    does nothing.
     """
 
     run_id: RunIdText
     step: StepPath | None = None
     input: OptionalRaw = None
     dry_run: bool = False
+    request_id: MessageId | None = None
     by: Text | None = None
     reason: Text | None = None
 
@@ -64,6 +66,7 @@ class RedriveRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: StepPath
     input: OptionalRaw = None
     dry_run: bool = False
+    request_id: MessageId | None = None
     by: Text | None = None
     reason: Text | None = None
 

@@ -113,31 +113,54 @@ async def test_a_read_that_nobody_answered_changes_nothing_and_says_so(
     assert not isinstance(caught.value, OutcomeUnknownError)
 
 
-async def test_a_retry_that_may_have_arrived_is_not_sent_again(
+async def test_a_replay_of_letters_that_may_have_arrived_is_not_sent_again(
     api: ApiSide, asking: Client
 ) -> None:
-    api.answers["run.retry"] = lambda _: None
+    api.answers["dead-letter.replay"] = lambda _: None
     caller_of(asking).answer_seconds = 0.2
     with pytest.raises(OutcomeUnknownError, match="look at the run before you repeat it"):
-        await asking.handle(new_run_id()).retry()
-    assert len(api.bodies("run.retry")) == 1
+        await asking.replay_dead_letters([new_run_id()])
+    assert len(api.bodies("dead-letter.replay")) == 1
+
+
+@pytest.mark.parametrize("verb", ["retry", "redrive"])
+async def test_a_lost_answer_to_a_retry_is_asked_for_again_under_the_same_id(
+    api: ApiSide, asking: Client, verb: str
+) -> None:
+    lost = [None, None]
+    repeated: dict[str, Any] = {
+        "status": "running",
+        "steps": [],
+        "dry_run": False,
+        "deduplicated": True,
+    }
+    api.answers[f"run.{verb}"] = lambda body: (
+        lost.pop() if lost else {"run_id": body["run_id"], **repeated}
+    )
+    caller_of(asking).answer_seconds = 0.2
+    handle = asking.handle(new_run_id())
+    reply = await (handle.retry() if verb == "retry" else handle.redrive("a"))
+    assert reply.deduplicated is True
+    assert len({body["request_id"] for body in api.bodies(f"run.{verb}")}) == 1
+    assert len(api.bodies(f"run.{verb}")) == 3
 
 
 async def test_a_call_waits_for_an_engine_that_is_still_coming(
     jetstream_url: str, prefix: str
 ) -> None:
-    retried = {"run_id": new_run_id(), "status": "running", "steps": ["a"], "dry_run": False}
+    letter_id = new_run_id()
+    replayed = {"results": [{"id": letter_id, "outcome": "applied"}]}
     nats: Any = await connect(jetstream_url)
     side = ApiSide(nats, prefix)
-    side.answers["run.retry"] = lambda _: retried
+    side.answers["dead-letter.replay"] = lambda _: replayed
     async with Client(nats_url=jetstream_url, prefix=prefix) as client:
         # It is a verb that is sent once at most: while nobody listens, it was not sent.
-        calling = asyncio.create_task(client.handle(new_run_id()).retry())
+        calling = asyncio.create_task(client.replay_dead_letters([letter_id]))
         await let_pass(0.3)
         assert not calling.done()
         await side.listen()
-        assert (await calling).steps == ("a",)
-    assert len(side.bodies("run.retry")) == 1
+        assert [each.id for each in await calling] == [letter_id]
+    assert len(side.bodies("dead-letter.replay")) == 1
     await nats.close()
 
 

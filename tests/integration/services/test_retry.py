@@ -1,5 +1,6 @@
 """run.retry and run.redrive on real servers: what goes on, with which key, input and deadline."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -282,3 +283,69 @@ async def test_a_run_of_a_thousand_steps_goes_back_to_the_first(wire: WireClient
     rows = await wire.history(run_id)
     assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
     assert sum(row["what"] == "step-reset" for row in rows) == 1_000
+
+
+async def _whats(wire: WireClient, run_id: str) -> list[str]:
+    return [row["what"] for row in await wire.history(run_id)]
+
+
+async def test_a_repeated_retry_or_redrive_does_nothing_whatever_became_of_the_run(
+    wire: WireClient,
+) -> None:
+    run_id = await _failed_chain(wire, key=new_key())
+    first = await wire.api("run.retry", run_id=run_id, request_id="r1")
+    assert (first["steps"], first.get("deduplicated")) == (["s1"], None)
+    repeat: Json = {
+        "run_id": run_id, "status": "running", "steps": [], "dry_run": False, "deduplicated": True,
+    }  # fmt: skip
+    assert await wire.api("run.retry", run_id=run_id, request_id="r1") == repeat
+    await wire.fail(await wire.take(), type="Down", retryable=False)
+    assert (await wire.result(run_id))["status"] == "failed"
+    # It has failed once more, and its key is free: the repeat leaves both as they are.
+    failed: Json = {**repeat, "status": "failed"}
+    assert await wire.api("run.retry", run_id=run_id, request_id="r1") == failed
+    assert await wire.api("run.retry", run_id=run_id, request_id="r1", dry_run=True) == {
+        "run_id": run_id, "status": "running", "steps": ["s1"], "dry_run": True,
+    }  # fmt: skip
+    # Another verb, and another id, are other requests.
+    again = await wire.api("run.redrive", run_id=run_id, step="s0", request_id="r1")
+    assert again["steps"] == ["s0", "s1"]
+    again = await wire.api("run.redrive", run_id=run_id, step="s0", request_id="r1")
+    assert (again["steps"], again["deduplicated"]) == ([], True)
+    whats = await _whats(wire, run_id)
+    assert (whats.count("run-retried"), whats.count("run-redriven")) == (1, 1)
+
+
+async def test_a_repeated_retry_takes_no_key_from_the_run_that_has_it_by_now(
+    wire: WireClient,
+) -> None:
+    key = new_key()
+    run_id = await _failed_chain(wire, key=key)
+    await wire.api("run.retry", run_id=run_id, request_id="r1")
+    await wire.fail(await wire.take(), type="Down", retryable=False)
+    assert (await wire.result(run_id))["status"] == "failed"
+    repeat = await wire.api("run.retry", run_id=run_id, request_id="r1")
+    assert (repeat["status"], repeat["deduplicated"]) == ("failed", True)
+    new = await wire.api("run.start", workflow="chain", input={"n": 1}, key=key)
+    assert (new["run_id"] != run_id, new["deduplicated"]) == (True, False)
+    assert (await wire.api("run.retry", run_id=run_id, request_id="r1")) == repeat
+
+
+async def test_of_repeats_that_come_at_once_one_is_carried_out(wire: WireClient) -> None:
+    run_id = await _failed_chain(wire, key=new_key())
+    answers = await asyncio.gather(
+        *[wire.api("run.retry", run_id=run_id, request_id="r1") for _ in range(8)]
+    )
+    assert sorted(answer.get("deduplicated", False) for answer in answers) == [False] + [True] * 7
+    assert (await _whats(wire, run_id)).count("run-retried") == 1
+
+
+async def test_a_refused_retry_has_not_used_its_id_and_a_start_has_ids_of_its_own(
+    wire: WireClient,
+) -> None:
+    run_id = await _failed_chain(wire, request_id="r1")
+    error = await _refusal(wire, "run.retry", run_id=run_id, step="s0", request_id="r1")
+    assert error.code == "not_retryable"
+    assert (await wire.api("run.retry", run_id=run_id, request_id="r1"))["steps"] == ["s1"]
+    assert (await wire.api("run.retry", run_id=run_id, request_id="r1"))["deduplicated"]
+    assert await wire.start("chain", {"n": 1}, request_id="r1") == run_id

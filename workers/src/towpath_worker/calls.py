@@ -40,8 +40,8 @@ RETRY_AFTER_MAX_MS: Final = 10_000
 REPEATED_CODES: Final = frozenset({ErrorCode.OVERLOADED, ErrorCode.UNAVAILABLE})
 READING: Final = frozenset({"list", "get", "output", "result", "history", "logs", "explain"})
 """The last words of verbs that change nothing."""
-ONCE: Final = frozenset({"run.retry", "run.redrive", "dead-letter.replay"})
-"""Verbs whose repeat is another request to the engine: a run that was retried is no failed one."""
+ONCE: Final = frozenset({"dead-letter.replay"})
+"""Verbs whose repeat is another request to the engine: a letter that was replayed is gone."""
 
 
 class ApiCaller:

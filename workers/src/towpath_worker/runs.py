@@ -204,12 +204,14 @@ class RunHandle:
         step: str | None = None,
         input: object = UNSET,  # noqa: A002 -- the word of the wire
         dry_run: bool = False,
+        request_id: str | None = None,
         by: str | None = None,
         reason: str | None = None,
     ) -> operation_replies.RetriedRun:
         """Go on from the failed step or steps, with a fresh budget and deadline.
 
-        `input` replaces that of the failed step; `step` says which when several failed.
+        `input` replaces that of the failed step; `step` says which when several failed. A repeat
+        with the same `request_id` does nothing (`deduplicated`).
         ConflictError: `run_not_settled`, `not_retryable`, `already_compensated`, `key_conflict`.
         """
         request = operations.RetryRun(
@@ -217,6 +219,7 @@ class RunHandle:
             step=step,
             input=_edited(input),
             dry_run=dry_run,
+            request_id=request_id or str(uuid.uuid4()),
             by=by or self._by,
             reason=reason,
         )
@@ -228,6 +231,7 @@ class RunHandle:
         *,
         input: object = UNSET,  # noqa: A002 -- the word of the wire
         dry_run: bool = False,
+        request_id: str | None = None,
         by: str | None = None,
         reason: str | None = None,
     ) -> operation_replies.RetriedRun:
@@ -237,6 +241,7 @@ class RunHandle:
             step=step,
             input=_edited(input),
             dry_run=dry_run,
+            request_id=request_id or str(uuid.uuid4()),
             by=by or self._by,
             reason=reason,
         )

@@ -80,6 +80,8 @@ class Batch:
         """Settled runs that are to go on and whose keys nobody holds, not even they."""
         self.reviving: set[str] = set()
         """Settled runs that go on, and have claimed their keys for it."""
+        self.revivals_done: set[tuple[str, str]] = set()
+        """Requests for a run to go on that were fulfilled, before or by this batch."""
         self.known: set[SignalId] = set()
         self.known_keyed: set[KeyedSignalId] = set()
         self.keyed_signals: list[tuple[KeyedSignalId, str]] = []

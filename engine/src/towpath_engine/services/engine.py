@@ -268,9 +268,7 @@ class Engine:
         )
 
     def _handlers(self, reader: RequestReader) -> Mapping[str, Handler]:
-        commands = Commands(
-            self._shell, reader=reader, items_max=self._settings.api_item_count_max
-        )
+        commands = Commands(self._shell, reader=reader, items_max=self._settings.api_item_count_max)
         restarts = Restarts(self._shell, reader=reader)
         operations = Operations(self._shell, reader=reader)
         pauses = PauseHandlers(self._shell, admission=self._admission, reader=reader)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from towpath_engine.core.effects import Verdict
+from towpath_engine.core.effects import Decision, Verdict
 from towpath_engine.core.operators import done_again
 from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.services.batch import Batch, WorkPoisonedError
@@ -17,7 +17,7 @@ from towpath_protocol.errors import ErrorCode
 
 class Revived(Struct, frozen=True, kw_only=True):
     """Details of an outcome: the status that the run has now (of a dry run: would have), and the
-    steps that are done again, in order of path."""
+    steps that are done again, in order of path; of a repeat they are not remembered."""
 
     status: str
     steps: tuple[str, ...]
@@ -47,12 +47,20 @@ async def claim_revived(batch: Batch, works: Sequence[Work]) -> None:
 
 
 async def confirm_revived(batch: Batch, works: Sequence[Work]) -> None:
-    """Look at the keys again, now that the runs are locked.
+    """Look at the requests, and at the keys again, now that the runs are locked.
 
-    A claim that found the run's own key, since the run was live, is worth nothing if the run has
-    settled before it was locked: its key was freed then, and may be another's. Of a run that is
-    settled and locked, the key is its own only by the claim of this transaction.
+    Whoever fulfilled a request has held the lock of its run, so that its repeat finds it. A claim
+    that found the run's own key, since the run was live, is worth nothing if the run has settled
+    before it was locked: its key was freed then, and may be another's. Of a run that is settled and
+    locked, the key is its own only by the claim of this transaction.
     """
+    requests = {
+        work.revival.request
+        for work in works
+        if work.revival is not None and work.revival.request is not None
+    }
+    if requests:
+        batch.revivals_done.update(await batch.tx.find_requests(sorted(requests)))
     names = {
         work.revival.key: work.run_id
         for work in works
@@ -73,16 +81,11 @@ async def confirm_revived(batch: Batch, works: Sequence[Work]) -> None:
 
 def apply_revival(batch: Batch, work: Work, draft: RunDraft | None, revival: Revival) -> None:
     """Have the run go on, or say why it does not. A dry run leaves everything as it is."""
-    if draft is None or work.event is None:
-        _give_up(batch, work, nobody(work))
-        return
-    decision = batch.try_decide(draft, work.event)
+    decision = _decided(batch, work, draft, revival)
     if isinstance(decision, Outcome):
         _give_up(batch, work, decision)
         return
-    if decision.verdict is not Verdict.APPLIED:
-        _give_up(batch, work, batch.told(draft, decision))
-        return
+    assert draft is not None, "nothing is decided of a run that is not there"
     holder = _other_holder(batch, draft, revival)
     if holder is not None:
         other = batch.drafts.get(holder)
@@ -100,8 +103,25 @@ def apply_revival(batch: Batch, work: Work, draft: RunDraft | None, revival: Rev
         return
     batch.take(draft, decision)
     batch.reviving.add(draft.run.id)
+    if revival.request is not None:
+        batch.requests.append((*revival.request, draft.run.id))
+        batch.revivals_done.add(revival.request)
     if revival.key is not None:
         batch.live_keys[revival.key] = draft.run.id
+
+
+def _decided(
+    batch: Batch, work: Work, draft: RunDraft | None, revival: Revival
+) -> Decision | Outcome:
+    """How the run goes on, or why it does not."""
+    if draft is None or work.event is None:
+        return nobody(work)
+    if revival.request in batch.revivals_done:
+        return _repeated(draft)
+    decision = batch.try_decide(draft, work.event)
+    if isinstance(decision, Outcome) or decision.verdict is Verdict.APPLIED:
+        return decision
+    return batch.told(draft, decision)
 
 
 def _claim(run_id: str, revival: Revival) -> KeyClaim:
@@ -135,6 +155,15 @@ def _other_holder(batch: Batch, draft: RunDraft, revival: Revival) -> str | None
     run_id = draft.run.id
     holders = (batch.live_keys.get(revival.key), batch.revived_keys.get(run_id))
     return next((holder for holder in holders if holder not in (None, run_id)), None)
+
+
+def _repeated(draft: RunDraft) -> Outcome:
+    return Outcome(
+        kind=OutcomeKind.APPLIED,
+        run_id=draft.run.id,
+        deduplicated=True,
+        details=Revived(status=draft.run.status.value, steps=()),
+    )
 
 
 def _conflict(draft: RunDraft, holder: str) -> Outcome:

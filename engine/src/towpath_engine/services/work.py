@@ -50,10 +50,12 @@ class SignalSpec(Struct, frozen=True, kw_only=True):
 
 class Revival(Struct, frozen=True, kw_only=True):
     """What a retry or redrive needs beside its event: the (workflow, key) that the run has to take
-    again, and whether it is only to be said what would be done."""
+    again, whether it is only to be said what would be done, and the (workflow, name) under which it
+    is remembered that it was done: a repeat does nothing."""
 
     key: tuple[str, str] | None = None
     dry_run: bool = False
+    request: tuple[str, str] | None = None
 
 
 class OutcomeKind(StrEnum):

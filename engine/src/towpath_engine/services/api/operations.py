@@ -1,6 +1,8 @@
 """run.retry and run.redrive: a settled run goes on because an operator wants it."""
 
-from msgspec import Raw
+from typing import Final
+
+from msgspec import UNSET, Raw
 
 from towpath_engine.bus.interface import ApiRequest
 from towpath_engine.core.events import RedriveRequested, RetryRequested
@@ -16,6 +18,7 @@ from towpath_protocol.errors import ErrorCode
 from towpath_protocol.operation_replies import RetriedRun
 from towpath_protocol.operations import RedriveRun, RetryRun
 
+_REQUEST_SEPARATOR: Final = "\x1f"
 _ENDED_FOR_GOOD = frozenset({RunStatus.COMPLETED, RunStatus.CANCELLED})
 
 
@@ -54,7 +57,9 @@ class Operations:
         run = await self._shell.store.get_run(body.run_id)
         if run is None:
             raise ApiFailureError(ErrorCode.RUN_NOT_FOUND, f"there is no run {body.run_id}")
-        revival = Revival(key=_key_of(run), dry_run=body.dry_run)
+        revival = Revival(
+            key=_key_of(run), dry_run=body.dry_run, request=_request_of(run, body, event.cause.type)
+        )
         outcome = await submitted(
             self._shell,
             lambda settle: Work(settle=settle, run_id=run.id, event=event, revival=revival),
@@ -66,6 +71,7 @@ class Operations:
             status=outcome.details.status,
             steps=outcome.details.steps,
             dry_run=body.dry_run,
+            deduplicated=outcome.deduplicated or UNSET,
         )
 
 
@@ -74,6 +80,14 @@ def _key_of(run: Run) -> tuple[str, str] | None:
     if run.key is None or run.status in _ENDED_FOR_GOOD:
         return None
     return (run.workflow, run.key)
+
+
+def _request_of(run: Run, body: RetryRun | RedriveRun, verb: str) -> tuple[str, str] | None:
+    """The name under which the request is remembered. It stands in the table of starts, but in a
+    namespace of its own: it says of this run that it went on, not that it was started."""
+    if body.request_id is None or body.dry_run:
+        return None
+    return run.workflow, _REQUEST_SEPARATOR.join((verb, run.id, body.request_id))
 
 
 def _text(value: Raw | None) -> bytes | None:
