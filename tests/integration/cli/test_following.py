@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.command_line import background, fail, succeed
 from tests.support.eventually import eventually_sync
-from tests.support.processes import RealProcess
+from tests.support.processes import RealProcess, towpath
 
 Environment = dict[str, str]
 
@@ -58,6 +58,23 @@ def test_watch_shows_what_happens_until_the_run_has_settled(
     words = [line.split()[1:] for line in watch.output().splitlines()]
     assert [line[0] for line in words] == ["run-started", "step-completed", "run-completed"]
     assert words[1][1:3] == ["wait", "signal=approved"]
+
+
+def test_watch_tells_what_operators_did(environment: Environment) -> None:
+    steps = "[{name: w, wait: {signal: go}}, {name: b, pass: '${ 1 / input }'}]"
+    succeed(environment, ["deploy", "-"], stdin=f"{{workflow: hopeless, steps: {steps}}}")
+    run_id = succeed(environment, ["start", "hopeless", "--input", "0"]).strip()
+    for verb in ("pause", "resume"):
+        succeed(environment, [verb, "run", run_id, "--by", "ann"])
+    succeed(environment, ["signal", run_id, "go"])
+    assert fail(environment, ["result", run_id])[0] == 6
+    succeed(environment, ["retry", run_id, "--by", "ann", "--json"])
+    watched = towpath("watch", run_id, environment=environment)
+    assert watched.returncode == 6
+    told = [line.split()[1] for line in watched.stdout.splitlines()]
+    assert [each for each in told if each.startswith("run-")] == [
+        "run-started", "run-paused", "run-resumed", "run-failed", "run-retried", "run-failed",
+    ]  # fmt: skip
 
 
 def test_watch_of_a_run_that_fails_says_so(environment: Environment, worker: None) -> None:

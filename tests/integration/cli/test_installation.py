@@ -2,16 +2,25 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import fail, succeed
+from tests.support.command_line import background, fail, succeed
 from tests.support.eventually import eventually_sync
 from tests.support.processes import DevProcess, towpath
 from tests.support.wire_client import connected
 
 Environment = dict[str, str]
 
+GONE = """
+from towpath_worker import Worker
+
+worker = Worker("gone")
+
+@worker.task("gone.do")
+def do(input: dict) -> None: ...
+"""
 UNKNOWN = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
@@ -49,6 +58,48 @@ def test_queues_show_what_waits_and_that_nobody_pulls(environment: Environment) 
     succeed(environment, ["cancel", run_id])
 
 
+def test_workers_that_have_gone_are_shown_on_demand_only(
+    environment: Environment, tmp_path: Path
+) -> None:
+    (tmp_path / "gone.py").write_text(GONE)
+    worker = background(environment, ["worker", "gone:worker"], tmp_path)
+
+    def listed(*options: str) -> list[str]:
+        arguments = ["workers", "--queue", "gone", *options]
+        return towpath(*arguments, environment=environment).stdout.splitlines()[1:]
+
+    try:
+        eventually_sync(lambda: len(listed()) == 1)
+    finally:
+        worker.close()
+    eventually_sync(lambda: listed() == [])
+    (line,) = listed("--all")
+    assert line.split()[1:3] == ["gone", "gone"]
+    said = towpath("workers", "--queue", "gone", environment=environment).stderr
+    assert said == "towpath: 1 more, of which nothing is heard any longer: give --all to see them\n"
+    (whole,) = succeed(environment, ["workers", "--queue", "gone", "--json"]).json()["workers"]
+    assert not whole["live"]
+
+
+def test_a_signal_that_no_step_waits_for_is_told(environment: Environment) -> None:
+    run_id = succeed(environment, ["start", "approval"]).strip()
+    wrong = towpath("signal", run_id, "aproved", environment=environment)
+    assert (wrong.returncode, wrong.stdout) == (0, f"Run {run_id} keeps it.\n")
+    assert wrong.stderr.startswith("towpath: no step of the workflow waits for 'aproved': ")
+    assert succeed(environment, ["signal", run_id, "approved"]) == f"Run {run_id} got it.\n"
+
+
+def test_a_forgotten_input_is_told(environment: Environment) -> None:
+    definition = "{workflow: typed, input: {type: object}, steps: [{name: a, pass: 1}]}"
+    succeed(environment, ["deploy", "-"], stdin=definition)
+    status, said = fail(environment, ["start", "typed"])
+    assert status == 5
+    assert "no input was given: add --input '" in said
+    status, said = fail(environment, ["start", "typed", "--input", "7"])
+    assert status == 5
+    assert "no input was given" not in said
+
+
 def test_dead_letters_are_listed_shown_replayed_and_discarded(
     environment: Environment, dev: DevProcess
 ) -> None:
@@ -80,13 +131,27 @@ def test_dead_letters_are_listed_shown_replayed_and_discarded(
         "discarded": 2
     }
     assert letters() == []
+    for verb in ("replay", "discard"):
+        gone = towpath("dead-letters", verb, second, environment=environment)
+        assert gone.returncode == 4
+        assert gone.stderr.startswith("towpath: 1 of 1 are not among the dead letters; ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
         (["dead-letters", "get", UNKNOWN], 4, "dead_letter_not_found"),
-        (["dead-letters", "get", "short"], 5, "id: has fewer than 36 characters"),
+        (["dead-letters", "get", "999"], 2, "'999' is not the id of a dead letter: `towpath dead"),
+        (["dead-letters", "discard", "999"], 2, "'999' is not the id of a dead letter"),
+        (
+            ["worker", "shop.py:worker"],
+            2,
+            "'shop.py:worker' names a file, and a module is wanted: ",
+        ),
+        (["worker", "./a/shop.py"], 2, "try 'a.shop:NAME'"),
+        (["start", "echo", "--input", "@x.json"], 2, "give --input-file x.json"),
+        (["start", "echo", "--input", "pyproject.toml"], 2, "give --input-file pyproject.toml"),
+        (["start", "echo", "--input", "{a: 1}"], 2, "quote it for the shell, as in --input '{"),
         (["dead-letters", "replay"], 2, "give their ids, or --all"),
         (["dead-letters", "discard", UNKNOWN, "--all"], 2, "give their ids, or --all"),
         (["dead-letters"], 2, "WHAT"),

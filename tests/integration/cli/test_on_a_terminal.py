@@ -35,6 +35,26 @@ def test_a_run_shows_its_steps_and_cuts_long_values(environment: Environment, ru
     assert titles == ["step", "kind", "status", "attempt", "output"]
 
 
+def test_a_history_is_read_whole_on_eighty_columns(environment: Environment) -> None:
+    run_id = succeed(environment, ["start", "approval", "--key", "read"]).strip()
+    succeed(environment, ["cancel", run_id, "--by", "ann", "--reason", "the customer has left us"])
+    screen = towpath_on_a_terminal("history", run_id, environment=environment, columns=80)
+    assert max(len(line) for line in screen.lines) <= 80
+    assert "…" not in screen.text
+    assert "cancel by ann: the customer has left us" in screen.text
+    # The time of day, not the half of a date.
+    assert all(line.split()[1].endswith("Z") for line in screen.lines[1:] if line[0].isdigit())
+
+
+def test_the_steps_of_a_run_are_in_the_order_of_its_list(environment: Environment) -> None:
+    names = ["zeta", "alpha", "middle", "beta"]
+    steps = [{"name": name, "pass": 1} for name in names]
+    succeed(environment, ["deploy", "-"], stdin=json.dumps({"workflow": "ordered", "steps": steps}))
+    run_id = succeed(environment, ["start", "ordered"]).strip()
+    shown = succeed(environment, ["get", run_id])
+    assert [line.split()[0] for line in shown.partition("\n\n")[2].splitlines()[1:]] == names
+
+
 def test_a_pipe_gets_the_whole_values_without_colours(
     environment: Environment, run_id: str
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.command_line import fail, succeed
 from tests.support.eventually import eventually_sync
+from tests.support.processes import towpath
 
 Environment = dict[str, str]
 
@@ -125,10 +126,17 @@ def test_a_failed_run_is_retried_redriven_and_restarted(environment: Environment
     planned = succeed(environment, ["retry", run_id, "--dry-run", "--json"]).json()
     assert (planned["steps"], planned["dry_run"]) == (["b"], True)
     assert succeed(environment, ["get", run_id, "--json"]).json()["status"] == "failed"
-    told = succeed(environment, ["retry", run_id, "--by", "ann", "--reason", "again"])
-    assert re.fullmatch(rf"Run {run_id} is \w+; again: b\.\n", told)
-    status, _ = fail(environment, ["result", run_id])
-    assert status == 6
+    assert re.fullmatch(
+        rf"Run {run_id} would be failed; again: b\.\nIt is failed now: ExpressionError: .*\n",
+        succeed(environment, ["retry", run_id, "--dry-run"]),
+    )
+    retried = towpath("retry", run_id, "--by", "ann", "--reason", "again", environment=environment)
+    # What was asked for was done; that it did not help is said at once.
+    assert retried.returncode == 0
+    assert retried.stdout == f"Run {run_id} is failed; again: b.\n"
+    assert retried.stderr.startswith("towpath: it has ended once more: ExpressionError: ")
+    assert fail(environment, ["result", run_id])[0] == 6
+    assert fail(environment, ["retry", run_id, "--wait"])[0] == 6
     redriven = succeed(environment, ["redrive", run_id, "a", "--json"]).json()
     assert redriven["steps"][0] == "a"
     assert fail(environment, ["result", run_id])[0] == 6

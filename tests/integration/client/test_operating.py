@@ -3,74 +3,87 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from tests.integration.client.conftest import ApiSide
 from tests.support.engine_side import new_run_id
 from tests.support.eventually import DEADLINE_SECONDS, eventually
 from tests.support.wire_client import WireClient
 from tests.support.workflows import one_task, one_wait
-from towpath_worker import Client, ConflictError, NotFoundError
+from towpath_engine.services.engine import Engine
+from towpath_engine.settings import Settings
+from towpath_worker import Client, ConflictError, NotFoundError, RunFailed
 
 Json = Any
 
-
-async def test_the_operations_of_a_run_say_who_and_why(api: ApiSide, jetstream_url: str) -> None:
-    run_id = new_run_id()
-    retried = {"run_id": run_id, "status": "running", "steps": ["a"], "dry_run": False}
-    paused = {"run_id": run_id, "status": "running", "paused": True, "changed": True}
-    restarted = {"run_id": new_run_id(), "deduplicated": False}
-    api.answers.update(
-        {
-            "run.retry": lambda _: retried,
-            "run.redrive": lambda _: retried,
-            "run.pause": lambda _: paused,
-            "run.resume": lambda _: {**paused, "paused": False},
-            "run.restart": lambda _: restarted,
-        }
-    )
-    async with Client(nats_url=jetstream_url, prefix=api.prefix, by="ann") as client:
-        handle = client.handle(run_id)
-        assert (await handle.retry(step="a", input=None, reason="typo")).steps == ("a",)
-        await handle.redrive("a", dry_run=True, by="bob")
-        assert (await handle.pause(reason="look")).paused
-        assert not (await handle.resume()).paused
-        new = await handle.restart(version=2)
-        assert new.run_id == restarted["run_id"]
-    (retry,), (redrive,) = api.bodies("run.retry"), api.bodies("run.redrive")
-    assert retry.pop("request_id")
-    assert redrive.pop("request_id")
-    # null is an input, and not the same as leaving it.
-    assert retry == {"run_id": run_id, "step": "a", "input": None, "by": "ann", "reason": "typo"}
-    assert redrive == {"run_id": run_id, "step": "a", "dry_run": True, "by": "bob"}
-    assert api.bodies("run.pause") == [{"run_id": run_id, "by": "ann", "reason": "look"}]
-    (restart,) = api.bodies("run.restart")
-    assert restart.pop("request_id")
-    assert restart == {"run_id": run_id, "version": 2, "by": "ann"}
+FRAGILE = [{"name": "a", "pass": 1}, {"name": "b", "pass": "${ 1 / input.by }"}]
 
 
-async def test_pauses_name_what_they_hold(api: ApiSide, asking: Client) -> None:
-    for verb in ("workflow", "queue", "task"):
-        for word in ("pause", "resume"):
-            api.answers[f"{verb}.{word}"] = lambda _: {
-                "scope": "x", "name": "y", "paused": True, "changed": True,
-            }  # fmt: skip
-    api.answers["pause.list"] = lambda _: {"pauses": [{"scope": "queue", "name": "q", "at": "t"}]}
-    await asking.pause_workflow("order", version=3, reason="broken")
-    await asking.resume_workflow("order", version=3)
-    await asking.pause_queue("stock", by="ann")
-    await asking.resume_queue("stock")
-    await asking.pause_task("stock.take")
-    await asking.resume_task("stock.take")
-    assert [pause.name for pause in await asking.pauses()] == ["q"]
-    assert api.requests[:-1] == [
-        ("workflow.pause", {"workflow": "order", "version": 3, "reason": "broken"}),
-        ("workflow.resume", {"workflow": "order", "version": 3}),
-        ("queue.pause", {"queue": "stock", "by": "ann"}),
-        ("queue.resume", {"queue": "stock"}),
-        ("task.pause", {"task": "stock.take"}),
-        ("task.resume", {"task": "stock.take"}),
+async def test_the_operations_of_a_run_say_who_and_why(
+    engine: Engine, settings: Settings, wire: WireClient
+) -> None:
+    await wire.deploy({"workflow": "fragile", "steps": FRAGILE})
+    async with Client(nats_url=settings.nats_url, prefix=settings.prefix, by="ann") as client:
+        handle = await client.start("fragile", {"by": 0}, key="broken")
+        with pytest.raises(RunFailed, match="divide by zero"):
+            await handle.result(timeout=DEADLINE_SECONDS)
+        planned = await handle.redrive("a", dry_run=True)
+        assert (planned.steps, planned.dry_run) == (("a", "b"), True)
+        assert (await handle.retry(step="b", reason="typo")).steps == ("b",)
+        await handle.redrive("a", by="bob")
+        new = await handle.restart(version=1)
+        assert new.run_id != handle.run_id
+        causes = [msgspec.json.decode(each.cause) for each in await handle.history()]
+    told = {(cause["type"], cause.get("by"), cause.get("reason")) for cause in causes}
+    assert {("retry", "ann", "typo"), ("redrive", "bob", None)} <= told
+
+
+async def test_a_run_is_paused_and_resumed_and_its_followers_are_told(
+    client: Client, wire: WireClient
+) -> None:
+    await wire.deploy(one_wait())
+    handle = await client.start("waiting")
+    paused = await handle.pause(by="ann", reason="look")
+    assert (paused.paused, paused.changed) == (True, True)
+    assert not (await handle.pause()).changed
+    view = await handle.get()
+    assert view.pause is not UNSET
+    assert (view.pause.by, view.pause.reason) == ("ann", "look")
+    assert not (await handle.resume()).paused
+    await handle.cancel()
+    told = [event.type async for event in handle.events()]
+    assert told == ["run-started", "run-paused", "run-resumed", "run-cancelled"]
+
+
+async def test_pauses_name_what_they_hold(client: Client, wire: WireClient) -> None:
+    await wire.deploy(one_task())
+    task = {"workflow": "order", "steps": [{"name": "a", "task": "stock.take", "queue": "stock"}]}
+    version = (await client.deploy(task)).version
+    pauses = [
+        await client.pause_workflow("order", version=version, reason="broken"),
+        await client.pause_workflow("order"),
+        await client.pause_queue("stock", by="ann"),
+        await client.pause_task("stock.take"),
     ]
+    assert all(each.paused and each.changed for each in pauses)
+    found = {(each.scope, each.name): (each.by, each.reason) for each in await client.pauses()}
+    assert found == {
+        ("version", f"order@{version}"): (None, "broken"),
+        ("workflow", "order"): (None, None),
+        ("queue", "stock"): ("ann", None),
+        ("task", "stock.take"): (None, None),
+    }
+    assert await (await client.start("order")).status() == "pending"
+    await client.resume_workflow("order", version=version)
+    await client.resume_workflow("order")
+    await client.resume_queue("stock")
+    lifted = await client.resume_task("stock.take")
+    assert (lifted.paused, lifted.changed) == (False, True)
+    assert await client.pauses() == ()
+    with pytest.raises(NotFoundError, match="queue_not_found"):
+        await client.pause_queue("nosuch")
 
 
 async def test_more_dead_letters_than_a_request_takes_go_in_several(

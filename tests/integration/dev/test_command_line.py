@@ -235,7 +235,10 @@ def test_without_nats_it_says_where_it_looked() -> None:
     status, said = fail({}, ["list", "--nats-url", "nats://me:s3cr3t@127.0.0.1:1"])
     assert status == 3
     assert said.startswith("towpath: no NATS server takes us at nats://127.0.0.1:1 (")
-    assert said.endswith("): is `towpath dev` running?\n")
+    assert said.endswith(
+        "), as --nats-url says: is `towpath dev` running? "
+        "TOWPATH_NATS_URL or --nats-url name another server\n"
+    )
     assert "s3cr3t" not in said
 
 

@@ -5,9 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from towpath_engine.cli.runs import age_of
-from towpath_engine.cli.table import cell, field_lines, table_lines
-from towpath_engine.cli.terminal import Terminal, cut, harmless, terminal, width_of
+from towpath_engine.cli.table import Layout, cell, field_lines, table_lines
+from towpath_engine.cli.terminal import (
+    LINES_MAX,
+    Terminal,
+    cut,
+    harmless,
+    terminal,
+    width_of,
+    wrapped,
+)
+from towpath_engine.cli.views import age_of
 from towpath_protocol.times import format_instant
 
 PIPE = Terminal()
@@ -72,6 +80,62 @@ def test_a_table_never_is_wider_than_the_terminal(width: int) -> None:
     assert max(width_of(line) for line in lines) <= width
 
 
+LAYOUT = Layout(below=("cause", "details"), spare=("from",))
+HISTORY = ("seq", "what", "from", "cause", "details")
+
+
+def test_a_wide_table_keeps_its_columns_in_one_line_where_they_fit() -> None:
+    row = {"seq": 1, "what": "run-started", "from": "pending", "cause": "start", "details": "a=1"}
+    lines = table_lines(HISTORY, [row], Terminal(width=60), LAYOUT)
+    assert lines[0].split() == list(HISTORY)
+    assert lines[1].split() == ["1", "run-started", "pending", "start", "a=1"]
+
+
+def test_what_does_not_fit_stands_whole_under_its_row() -> None:
+    cause = "report step-failed by worker-12-abc"
+    details = "error=(Declined: the bank says no to this amount of money)"
+    rows = [
+        {"seq": 1, "what": "run-started", "from": "pending", "cause": "start", "details": None},
+        {"seq": 2, "what": "step-failed", "from": "running", "cause": cause, "details": details},
+    ]
+    lines = table_lines(HISTORY, rows, PLAIN, LAYOUT)
+    assert lines[0] == "seq  what         from     cause, details"
+    assert lines[1] == "1    run-started  pending  start"
+    assert lines[2] == "2    step-failed  running"
+    assert " ".join(line.strip() for line in lines[3:]) == f"{cause}  {details}"
+    assert max(width_of(line) for line in lines) <= 60
+
+
+def test_a_spare_column_is_left_out_before_others_are_cut() -> None:
+    row = {"seq": 1, "what": "w" * 30, "from": "f" * 30, "cause": "start"}
+    title, line = table_lines(("seq", "what", "from", "cause"), [row], PLAIN, LAYOUT)
+    assert title.split() == ["seq", "what", "cause"]
+    assert line.split() == ["1", "w" * 30, "start"]
+
+
+def test_an_instant_or_an_id_under_its_row_is_named() -> None:
+    layout = Layout(below=("oldest_ready_at", "nobody_pulls_since"))
+    row = {"queue": "q" * 40, "oldest_ready_at": "then", "nobody_pulls_since": "now"}
+    lines = table_lines(("queue", "oldest_ready_at", "nobody_pulls_since"), [row], PLAIN, layout)
+    assert lines[2] == "     oldest ready at then  nobody pulls since now"
+
+
+@pytest.mark.parametrize("width", [20, 40, 79])
+def test_no_line_is_wider_than_the_terminal_whatever_stands_below(width: int) -> None:
+    row = dict.fromkeys(HISTORY, "日本 word " * 40) | {"cause": "x" * 5_000}
+    for line in table_lines(HISTORY, [row], Terminal(width=width, colours=False), LAYOUT):
+        assert width_of(line) <= width
+
+
+def test_a_text_is_wrapped_between_words_and_cut_where_it_is_too_long() -> None:
+    assert wrapped("one two three", 7) == ["one two", "three"]
+    assert wrapped("abcdefgh ij", 4) == ["abc", "def", "gh", "ij"]
+    assert wrapped("", 5) == [""]
+    lines = wrapped("word " * 1_000, 20)
+    assert len(lines) == LINES_MAX
+    assert lines[-1].endswith("…")
+
+
 def test_columns_line_up_whatever_characters_they_hold() -> None:
     rows = [{"key": "日本", "status": "running"}, {"key": "abcd", "status": "running"}]
     lines = table_lines(("key", "status"), rows, PLAIN)
@@ -86,6 +150,12 @@ def test_a_status_has_its_colour_and_the_rest_lines_up_as_without() -> None:
     assert completed == "b       \x1b[32mcompleted\x1b[0m"
 
 
+def test_an_instant_of_today_has_no_date_for_people() -> None:
+    today = Terminal(width=60, today="2026-11-29")
+    assert cell("2026-11-29T23:44:57.922107Z", today) == "23:44:57Z"
+    assert cell("until=2026-11-30T00:00:01.000000Z", today) == "until=2026-11-30 00:00:01Z"
+
+
 def test_an_instant_is_short_for_people_and_whole_for_programs() -> None:
     instant = "2026-11-29T23:44:57.922107Z"
     assert cell(instant, PLAIN) == "2026-11-29 23:44:57Z"
@@ -97,6 +167,11 @@ def test_fields_without_a_value_are_left_out_and_long_ones_cut() -> None:
     assert lines[0] == f"run_id  {RUN_ID}"
     assert width_of(lines[1]) == 60
     assert lines[1].endswith("…")
+    wide = field_lines({"error": "no luck " * 20, "key": "k"}, PLAIN, whole=("error",))
+    assert (
+        " ".join(line.strip() for line in wide[:-1]).removeprefix("error  ")
+        == ("no luck " * 20).strip()
+    )
     whole = field_lines({"input": {"a": "é"}}, PIPE)
     assert json.loads(whole[0].removeprefix("input  ")) == {"a": "é"}
 

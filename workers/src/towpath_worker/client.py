@@ -39,7 +39,8 @@ class Client(OperatorCalls):
     """A connection to an installation, for programs that are no workers.
 
     `nats_url`, `prefix` and how NATS knows us come from the `TOWPATH_…` variables, which the
-    command line reads, too, else from what `towpath dev` uses; `connection` replaces all of it.
+    command line reads, too, else from the running `towpath dev` of this folder, else they are its
+    usual ones; `connection` replaces all of it.
     `timeout_seconds` is how long a call goes on trying. `by` is who this program is in the
     histories of the runs it touches. Raises ValueError for an option out of range.
     """
@@ -73,9 +74,11 @@ class Client(OperatorCalls):
     ) -> None:
         await self.close()
 
-    async def open(self) -> None:
-        """Connect. Raises NotConnectedError when there is no NATS server within the timeout."""
-        await self._connection.open(timeout_seconds=self._caller.timeout_seconds)
+    async def open(self, *, timeout_seconds: float | None = None) -> None:
+        """Connect. Raises NotConnectedError when no NATS server takes us within the timeout, which
+        is the client's when it is None."""
+        limit = self._caller.timeout_seconds if timeout_seconds is None else timeout_seconds
+        await self._connection.open(timeout_seconds=limit)
 
     async def close(self) -> None:
         """Disconnect; the client cannot be used afterwards."""

@@ -29,6 +29,9 @@ BODIES_MAX: Final = 1_000
 SUBSCRIBE_PAUSE_SECONDS: Final = 0.2
 
 _ANNOUNCED: Final = frozenset(name.value for name in EventName)
+_OPERATED: Final = frozenset({"run-retried", "run-redriven", "run-paused", "run-resumed"})
+"""What an operator did. No message tells of it, but who follows a run would not see why it goes on
+after its end, or why nothing happens."""
 _CUSTOM_TRANSITION: Final = "step-announced"
 
 
@@ -36,8 +39,9 @@ class Event(Struct, frozen=True, kw_only=True):
     """One thing that happened to a run.
 
     `type` is as in PROTOCOL.md, "Events" (`run-started`, `step-completed`, `custom`, …; more may
-    come), `seq` the number of the transition, `at` RFC 3339 in UTC. `data` are its facts; of a
-    `custom` event `{"name", "data"}`, without `data` where only the history told of it.
+    come), or `run-retried`, `run-redriven`, `run-paused`, `run-resumed`. `seq` is the number of the
+    transition, `at` RFC 3339 in UTC. `data` are its facts; of a `custom` event `{"name", "data"}`,
+    without `data` where only the history told of it.
     """
 
     seq: int
@@ -220,15 +224,17 @@ class _Facts(Struct, frozen=True):
 async def _event_of(
     transition: replies.TransitionView, follower: Follower, *, live: bool
 ) -> Event | None:
-    """The event that announces a transition; None for one that is not announced."""
+    """The event that a transition is to those who follow; None for one of the engine's own."""
     data: Json = None if transition.data is None else from_json(bytes(transition.data))
     kind = transition.what
     if kind == _CUSTOM_TRANSITION:
         kind = EventName.CUSTOM.value
         body = await follower.body(transition.seq, wait_seconds=BODY_SECONDS if live else 0)
         data = {"name": _facts(data).name} if body is None else body
-    elif kind not in _ANNOUNCED or _facts(data).reason == "not reached":
+    elif kind in _ANNOUNCED and _facts(data).reason == "not reached":
         # Steps that a settling run never reached are in the history; nobody is told of each.
+        return None
+    elif kind not in _ANNOUNCED and kind not in _OPERATED:
         return None
     run = follower.run
     return Event(

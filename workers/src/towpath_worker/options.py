@@ -2,7 +2,8 @@
 
 Precedence: an argument, else the environment (`TOWPATH_NATS_URL`, `TOWPATH_PREFIX` and the
 `TOWPATH_NATS_…` names below, which are the engine's), else the settings file of the engine and the
-command line (`TOWPATH_CONFIG`), else what `towpath dev` uses.
+command line (`TOWPATH_CONFIG`), else the running `towpath dev` of this folder, else the usual
+place of one.
 """
 
 import os
@@ -15,6 +16,7 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from towpath_protocol.ids import check_prefix
+from towpath_worker.dev_server import running_dev_server
 from towpath_worker.settings_file import read_settings_file
 
 DEFAULT_NATS_URL = "nats://127.0.0.1:4222"
@@ -169,8 +171,9 @@ def connection_options(
     environ: Mapping[str, str] | None = None,
 ) -> ConnectionOptions:
     """Options from the arguments, else the environment (`FROM_ENVIRONMENT`), else the settings
-    file that `TOWPATH_CONFIG` names, else the defaults of `towpath dev`. An empty variable counts
-    as none.
+    file that `TOWPATH_CONFIG` names, else the running `towpath dev` of the current folder or one
+    above it (unless any of the three says something about NATS), else the defaults. An empty
+    variable counts as none.
 
     Raises ValueError when one of them is out of range, or the file cannot be used.
     """
@@ -183,6 +186,8 @@ def connection_options(
     }
     given = {"nats_url": nats_url, "prefix": prefix}
     fields.update({field: value for field, value in given.items() if value})
+    if not fields.keys() - {"prefix"} and (dev := running_dev_server()) is not None:
+        fields = {"nats_url": dev.nats_url, "prefix": dev.prefix, **fields}
     return convert(fields, ConnectionOptions, strict=False)  # a flag is text here
 
 

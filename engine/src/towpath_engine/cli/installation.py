@@ -16,7 +16,9 @@ from towpath_engine.cli.output import (
     print_table,
     print_value,
 )
-from towpath_engine.cli.replies import plain, plain_all, used_columns
+from towpath_engine.cli.replies import Row, plain, plain_all, used_columns
+from towpath_engine.cli.table import Layout
+from towpath_engine.cli.targets import check_letter_ids
 from towpath_protocol import replies
 from towpath_protocol.operation_replies import ReplayedDeadLetter, WorkerView
 from towpath_worker import Client
@@ -29,6 +31,9 @@ _WORKER_COLUMNS = (
     "worker_id", "queue", "live", "running", "slots", "tasks", "sdk", "last_seen_at",
 )  # fmt: skip
 _LETTER_COLUMNS = ("id", "at", "reason", "message", "subject", "run_id", "step")
+_QUEUE_LAYOUT = Layout(below=("oldest_ready_at", "nobody_pulls_since"))
+_WORKER_LAYOUT = Layout(below=("tasks",), spare=("sdk", "slots"))
+_LETTER_LAYOUT = Layout(below=("message", "subject", "run_id", "step"))
 
 
 def workflows(arguments: Arguments) -> Exit:
@@ -41,7 +46,8 @@ def workflows(arguments: Arguments) -> Exit:
     if arguments.json:
         print_json({"workflows": rows})
     else:
-        print_table(("workflow", "version", "fingerprint", "created_at"), rows)
+        columns = ("workflow", "version", "fingerprint", "created_at")
+        print_table(columns, rows, Layout(spare=("fingerprint",)))
     return Exit.OK
 
 
@@ -68,6 +74,7 @@ def queues(arguments: Arguments) -> Exit:
         [name for name in _QUEUE_COLUMNS if name in ("queue", "ready", "dispatched", "delivered")]
         + used_columns(_QUEUE_COLUMNS[4:], told),
         told,
+        _QUEUE_LAYOUT,
     )
     return Exit.OK
 
@@ -82,16 +89,19 @@ def workers(arguments: Arguments) -> Exit:
     if arguments.json:
         print_json({"workers": rows})
         return Exit.OK
-    told = [
-        {
-            **row,
-            "live": "live" if row["live"] else "gone",
-            "tasks": " ".join(msgspec.convert(row["tasks"], list[str])),
-        }
-        for row in rows
-    ]
-    print_table(_WORKER_COLUMNS, told)
+    shown = [row for row in rows if row["live"] or arguments.all]
+    print_table(_WORKER_COLUMNS, [_worker_row(row) for row in shown], _WORKER_LAYOUT)
+    if gone := len(rows) - len(shown):
+        print_notice(f"{gone} more, of which nothing is heard any longer: give --all to see them")
     return Exit.OK
+
+
+def _worker_row(row: Row) -> Row:
+    return {
+        **row,
+        "live": "live" if row["live"] else "gone",
+        "tasks": " ".join(msgspec.convert(row["tasks"], list[str])),
+    }
 
 
 def dead_letters(arguments: Arguments) -> Exit:
@@ -113,20 +123,22 @@ def _list_letters(arguments: Arguments) -> Exit:
     if arguments.json:
         print_json({"dead_letters": rows, "more": more})
         return Exit.OK
-    print_table([*_LETTER_COLUMNS[:5], *used_columns(_LETTER_COLUMNS[5:], rows)], rows)
+    columns = [*_LETTER_COLUMNS[:5], *used_columns(_LETTER_COLUMNS[5:], rows)]
+    print_table(columns, rows, _LETTER_LAYOUT)
     if more:
         print_notice("there are more: give --all or a larger --limit")
     return Exit.OK
 
 
 def _get_letter(arguments: Arguments) -> Exit:
+    check_letter_ids([arguments.letter_id])
     letter = ask(arguments, lambda client: client.dead_letter(arguments.letter_id))
     if arguments.json:
         print_json(plain(letter))
         return Exit.OK
     shown = plain(letter)
     del shown["body"]
-    print_fields(shown)
+    print_fields(shown, whole=("message",))
     print_line("")
     print_line(letter.body.decode(errors="backslashreplace"))
     return Exit.OK
@@ -135,15 +147,22 @@ def _get_letter(arguments: Arguments) -> Exit:
 def _discard_letters(arguments: Arguments) -> Exit:
     _check_choice(arguments)
 
-    async def question(client: Client) -> int:
+    async def question(client: Client) -> tuple[int, int]:
         ids = await _chosen(client, arguments)
-        return await client.discard_dead_letters(ids, reason=arguments.reason)
+        return await client.discard_dead_letters(ids, reason=arguments.reason), len(set(ids))
 
-    discarded = ask(arguments, question)
+    discarded, asked = ask(arguments, question)
     if arguments.json:
         print_json({"discarded": discarded})
     else:
         print_line(f"{discarded} dead letter{'' if discarded == 1 else 's'} discarded.")
+    # With --all, another operator may have been faster; nothing that was named is missing then.
+    if arguments.letter_ids and discarded < asked:
+        raise CommandError(
+            Exit.NOT_FOUND,
+            f"{asked - discarded} of {asked} are not among the dead letters; "
+            "`towpath dead-letters list` shows what is kept",
+        )
     return Exit.OK
 
 
@@ -163,18 +182,32 @@ def _replay_letters(arguments: Arguments) -> Exit:
             {**row, "message": None if each.error is None else each.error.message}
             for each, row in zip(results, rows, strict=True)
         ]
-        print_table(["id", "outcome", *used_columns(("message",), told)], told)
-    bad = [each for each in results if each.outcome in ("failed", "not_found")]
-    if bad:
-        raise CommandError(
-            Exit.REFUSED, f"{len(bad)} of {len(results)} dead letters could not be applied"
-        )
+        columns = ["id", "outcome", *used_columns(("message",), told)]
+        print_table(columns, told, Layout(below=("message",)))
+    _check_replayed(results, named=bool(arguments.letter_ids))
     return Exit.OK
+
+
+def _check_replayed(results: Sequence[ReplayedDeadLetter], *, named: bool) -> None:
+    """Raises CommandError when some could not be applied, or named ones are not there."""
+    failed = sum(each.outcome == "failed" for each in results)
+    missing = sum(each.outcome == "not_found" for each in results) if named else 0
+    if failed:
+        raise CommandError(
+            Exit.REFUSED, f"{failed + missing} of {len(results)} dead letters could not be applied"
+        )
+    if missing:
+        raise CommandError(
+            Exit.NOT_FOUND,
+            f"{missing} of {len(results)} are not among the dead letters; "
+            "`towpath dead-letters list` shows what is kept",
+        )
 
 
 def _check_choice(arguments: Arguments) -> None:
     if bool(arguments.letter_ids) == arguments.all:
         raise CommandError(Exit.USAGE, "which dead letters? give their ids, or --all")
+    check_letter_ids(arguments.letter_ids)
 
 
 async def _chosen(client: Client, arguments: Arguments) -> list[str]:

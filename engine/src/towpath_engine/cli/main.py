@@ -77,6 +77,10 @@ def _asking(name: str) -> Callable[[Arguments], Exit]:
             from towpath_engine.cli.start_many import start_many
 
             return start_many
+        case "list" | "get" | "history" | "explain":
+            from towpath_engine.cli import views
+
+            return views.COMMANDS[name]
         case "logs" | "watch":
             from towpath_engine.cli import following
 

@@ -1,57 +1,20 @@
-"""Verbs that operate runs: retry, redrive, restart, purge, and pause and resume of anything."""
+"""Verbs that operate runs: restart, purge, and pause and resume of anything."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from msgspec import UNSET
-
+from towpath_engine.cli import repairs
 from towpath_engine.cli.arguments import Arguments
-from towpath_engine.cli.connection import ask
+from towpath_engine.cli.connection import ask, name_server
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
-from towpath_engine.cli.output import print_json, print_line, print_table
+from towpath_engine.cli.known import task_is_known
+from towpath_engine.cli.output import print_json, print_line, print_notice, print_table
 from towpath_engine.cli.replies import plain_all
-from towpath_engine.cli.runs import given_input, parse_instant_option, print_reply
+from towpath_engine.cli.runs import parse_instant_option, print_reply
+from towpath_engine.cli.table import Layout
 from towpath_engine.cli.targets import parse_target
-from towpath_protocol.operation_replies import PauseChanged, PausedRun, PurgedRuns, RetriedRun
+from towpath_protocol.operation_replies import PauseChanged, PausedRun, PurgedRuns
 from towpath_worker import Client, RunHandle
-
-
-def retry(arguments: Arguments) -> Exit:
-    """`towpath retry RUN`"""
-    value = given_input(arguments, UNSET)
-    target = parse_target(arguments.run_id)
-
-    async def question(client: Client) -> RetriedRun:
-        handle = await target.handle(client)
-        return await handle.retry(
-            step=arguments.step, input=value, dry_run=arguments.dry_run, reason=arguments.reason
-        )
-
-    return _tell_repair(arguments, ask(arguments, question))
-
-
-def redrive(arguments: Arguments) -> Exit:
-    """`towpath redrive RUN STEP`"""
-    value = given_input(arguments, UNSET)
-    target = parse_target(arguments.run_id)
-
-    async def question(client: Client) -> RetriedRun:
-        handle = await target.handle(client)
-        return await handle.redrive(
-            arguments.step or "",
-            input=value,
-            dry_run=arguments.dry_run,
-            reason=arguments.reason,
-        )
-
-    return _tell_repair(arguments, ask(arguments, question))
-
-
-def _tell_repair(arguments: Arguments, reply: RetriedRun) -> Exit:
-    steps = ", ".join(reply.steps)
-    would = "would be" if reply.dry_run else "is"
-    print_reply(arguments, reply, f"Run {reply.run_id} {would} {reply.status}; again: {steps}.")
-    return Exit.OK
 
 
 def restart(arguments: Arguments) -> Exit:
@@ -96,6 +59,7 @@ def purge(arguments: Arguments) -> Exit:
             if not arguments.all or not reply.more or arguments.dry_run or not reply.purged:
                 return PurgedRuns(purged=purged, more=reply.more, dry_run=reply.dry_run)
 
+    name_server(arguments)
     reply = ask(arguments, question)
     would = "would be" if reply.dry_run else "were" if reply.purged != 1 else "was"
     more = "; there are more" if reply.more else ""
@@ -146,13 +110,31 @@ def change_pause(arguments: Arguments) -> Exit:
     change = _CHANGES[arguments.command, arguments.subcommand]
     if arguments.subcommand == "run":
         parse_target(arguments.run_id)
-    reply = ask(arguments, lambda client: change(client, arguments))
+
+    async def question(client: Client) -> tuple[PausedRun | PauseChanged, bool]:
+        reply = await change(client, arguments)
+        asked = arguments.subcommand == "task" and reply.paused and not arguments.json
+        return reply, not asked or await task_is_known(client, arguments.name)
+
+    reply, known = ask(arguments, question)
     name = reply.run_id if isinstance(reply, PausedRun) else reply.name
-    state = "paused" if reply.paused else "not paused"
-    adverb = "now" if reply.changed else "already"
-    text = f"{arguments.subcommand.capitalize()} {name} is {adverb} {state}."
-    print_reply(arguments, reply, text)
+    is_so = _IN_WORDS[reply.paused, reply.changed]
+    print_reply(arguments, reply, f"{arguments.subcommand.capitalize()} {name} {is_so}.")
+    if not known:
+        print_notice(
+            f"no workflow and no worker names a task {name!r}: the pause holds if one ever does; "
+            f"if the name is wrong, `towpath resume task {name}` lifts it"
+        )
     return Exit.OK
+
+
+_IN_WORDS: Mapping[tuple[bool, bool], str] = {
+    (True, True): "is paused",
+    (True, False): "was paused already",
+    (False, True): "is no longer paused",
+    (False, False): "was not paused",
+}
+"""What is said, by whether it is paused, and whether that has changed."""
 
 
 def pauses(arguments: Arguments) -> Exit:
@@ -161,13 +143,12 @@ def pauses(arguments: Arguments) -> Exit:
     if arguments.json:
         print_json({"pauses": rows})
     else:
-        print_table(("scope", "name", "at", "by", "reason"), rows)
+        print_table(("scope", "name", "at", "by", "reason"), rows, Layout(below=("reason",)))
     return Exit.OK
 
 
 COMMANDS: Mapping[str, Callable[[Arguments], Exit]] = {
-    "retry": retry,
-    "redrive": redrive,
+    **repairs.COMMANDS,
     "restart": restart,
     "purge": purge,
     "pause": change_pause,

@@ -15,8 +15,9 @@ def add_operator_verbs(verbs: Verbs) -> None:
     """validate, deploy, workflows, queues, workers, pause, resume, pauses, dead-letters."""
     _add_workflows(verbs)
     add_client_verb(verbs, "queues", "list the queues: what waits, and who pulls")
-    workers = add_client_verb(verbs, "workers", "list the workers, as their heartbeats said")
+    workers = add_client_verb(verbs, "workers", "list the workers that are heard of")
     workers.add_argument("--queue", help="only those of this queue")
+    workers.add_argument("--all", action="store_true", help="also those no longer heard of")
     _add_pauses(verbs, "pause", "dispatch nothing new: of a run, workflow, queue or task")
     _add_pauses(verbs, "resume", "lift a pause")
     add_client_verb(verbs, "pauses", "list the pauses of workflows, queues and tasks")

@@ -6,9 +6,9 @@ With `--json` a verb prints one JSON value in one line, a follower (`watch`, `lo
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from towpath_engine.cli.table import field_lines, table_lines
+from towpath_engine.cli.table import Layout, field_lines, table_lines
 from towpath_engine.cli.terminal import Terminal, harmless, terminal
 
 
@@ -38,15 +38,20 @@ def print_notice(text: str) -> None:
     sys.stderr.flush()
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
-    """The columns of the rows, aligned, under a line of titles."""
-    for line in table_lines(columns, rows, terminal()):
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, object]],
+    layout: Layout = Layout(),  # noqa: B008 -- frozen
+) -> None:
+    """The columns of the rows, aligned, under a line of titles. The layout says what gives way
+    where a terminal is too narrow."""
+    for line in table_lines(columns, rows, terminal(), layout):
         print_line(line)
 
 
-def print_fields(fields: Mapping[str, object]) -> None:
-    """`name  value`, aligned, without what is None."""
-    for line in field_lines(fields, terminal()):
+def print_fields(fields: Mapping[str, object], *, whole: Collection[str] = ()) -> None:
+    """`name  value`, aligned, without what is None; those in `whole` are never cut."""
+    for line in field_lines(fields, terminal(), whole=whole):
         print_line(line)
 
 

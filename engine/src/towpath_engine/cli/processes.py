@@ -3,14 +3,25 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 
 import msgspec
 
 from towpath_engine.cli.arguments import Arguments
 from towpath_engine.cli.exits import Exit
-from towpath_engine.cli.output import print_json, print_line, print_table
-from towpath_engine.secrets import masker
-from towpath_engine.settings import ENV_PREFIX, describe_settings, load_settings, secrets_of
+from towpath_engine.cli.failures import CommandError
+from towpath_engine.cli.output import print_json, print_line, print_notice, print_table
+from towpath_engine.cli.table import Layout
+from towpath_engine.secrets import mask_secrets, masker
+from towpath_engine.settings import (
+    ENV_PREFIX,
+    LoadedSettings,
+    describe_settings,
+    load_settings,
+    secrets_of,
+)
+
+SDK = "towpath_worker"
 
 
 def dev(arguments: Arguments) -> Exit:
@@ -71,13 +82,30 @@ def migrate(arguments: Arguments) -> Exit:
 
 def settings(arguments: Arguments) -> Exit:
     """`towpath settings`"""
-    entries = describe_settings(load_settings(os.environ, arguments.config))
+    loaded = load_settings(os.environ, arguments.config)
+    entries = describe_settings(loaded)
     rows = [msgspec.structs.asdict(entry) for entry in entries]
     if arguments.json:
         print_json({"settings": rows})
     else:
-        print_table(("variable", "value", "default", "unit", "source", "description"), rows)
+        columns = ("variable", "value", "default", "unit", "source", "description")
+        print_table(columns, rows, Layout(below=("description",), spare=("default",)))
+        _tell_dev_server(loaded)
     return Exit.OK
+
+
+def _tell_dev_server(loaded: LoadedSettings) -> None:
+    """Say that commands, workers and clients go elsewhere than an engine of this folder would."""
+    if any(name.startswith("nats_") for name in loaded.sources) or find_spec(SDK) is None:
+        return
+    from towpath_worker.dev_server import running_dev_server
+
+    dev, engine = running_dev_server(), loaded.settings
+    if dev is not None and (dev.nats_url, dev.prefix) != (engine.nats_url, engine.prefix):
+        print_notice(
+            f"commands, workers and clients go to the `towpath dev` of {dev.folder}: "
+            f"{mask_secrets(dev.nats_url)}, prefix {dev.prefix}"
+        )
 
 
 def worker(arguments: Arguments) -> Exit:
@@ -85,14 +113,31 @@ def worker(arguments: Arguments) -> Exit:
     from towpath_worker.command import WorkerArguments, start
     from towpath_worker.options import FROM_ENVIRONMENT
 
+    for target in arguments.targets:
+        _check_module(target)
     if arguments.config or os.environ.get("TOWPATH_CONFIG"):
-        settings = load_settings(os.environ, arguments.config).settings
+        loaded = load_settings(os.environ, arguments.config)
         for variable in FROM_ENVIRONMENT.values():
-            value = getattr(settings, variable.removeprefix(ENV_PREFIX).lower())
-            os.environ[variable] = str(value)
+            name = variable.removeprefix(ENV_PREFIX).lower()
+            # What nobody has said, the SDK finds out as it does for programs of their own.
+            if name in loaded.sources:
+                os.environ[variable] = str(getattr(loaded.settings, name))
     status = start(WorkerArguments(**vars(arguments)))
     # A module of theirs may have called sys.exit with anything.
     return Exit(status) if status in list(Exit) else Exit.BUG
+
+
+def _check_module(target: str) -> None:
+    """Raises CommandError for a file where a module is wanted: `shop.py:worker`."""
+    file, colon, name = target.partition(":")
+    module = file.removesuffix(".py").removeprefix("./").replace("/", ".")
+    if module != file:
+        right = f"{module}:{name if colon else 'NAME'}"
+        raise CommandError(
+            Exit.USAGE,
+            f"{target!r} names a file, and a module is wanted: try {right!r}, from the folder in "
+            "which it can be imported",
+        )
 
 
 def _checked_prefix(arguments: Arguments) -> str | None:

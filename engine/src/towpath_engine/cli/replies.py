@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from towpath_engine.cli.briefly import brief_cause, brief_error, brief_facts
+from towpath_engine.cli.table import Layout
 from towpath_protocol import replies
 
 Row = dict[str, object]
@@ -14,9 +15,11 @@ Row = dict[str, object]
 STEP_COLUMNS: Final = (
     "step", "kind", "status", "attempt", "waits_for", "wake_at", "worker_id", "output", "error",
 )  # fmt: skip
+STEP_LAYOUT: Final = Layout(below=("worker_id", "wake_at", "error"))
 HISTORY_COLUMNS: Final = (
     "seq", "at", "what", "step", "attempt", "from", "to", "cause", "details",
 )  # fmt: skip
+HISTORY_LAYOUT: Final = Layout(below=("cause", "details"), spare=("from",))
 
 
 def plain(reply: Struct) -> Row:

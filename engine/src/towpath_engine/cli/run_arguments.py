@@ -148,11 +148,18 @@ def _add_view(verbs: Verbs, name: str, text: str) -> CommandParser:
 
 
 def _add_operations(verbs: Verbs) -> None:
-    retry = _add_view(verbs, "retry", "go on with a failed run from where it failed")
+    retry = _add_view(verbs, "retry", "go on with a failed run from the step that failed")
     retry.add_argument("--step", metavar="STEP", help="which one, when several failed")
     _add_repair(retry)
-    redrive = _add_view(verbs, "redrive", "do a settled run again from one of its steps")
-    redrive.add_argument("step", metavar="STEP", help="done again, with all after it")
+    redrive = _add_view(
+        verbs, "redrive", "do a settled run again from a step on, whether it failed there or not"
+    )
+    redrive.add_argument(
+        "step",
+        metavar="STEP",
+        help="done again with all that comes after it, also what had completed; what came before "
+        "keeps its output (`towpath get RUN` lists the steps)",
+    )
     _add_repair(redrive)
     restart = _add_view(verbs, "restart", "start a new run as a settled one was started")
     restart.add_argument("--version", type=count, metavar="N", help="default: the one it had")
@@ -172,7 +179,11 @@ def _add_operations(verbs: Verbs) -> None:
 
 def _add_repair(parser: CommandParser) -> None:
     value = parser.add_mutually_exclusive_group()
-    value.add_argument("--input", metavar="JSON", help="instead of the step's own input")
+    value.add_argument("--input", metavar="JSON", help="for STEP, instead of its own input")
     value.add_argument("--input-file", metavar="FILE", help="YAML or JSON; - is standard input")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done again")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be done again, and why it ended"
+    )
+    parser.add_argument("--wait", action="store_true", help="wait for the result")
+    add_timeout(parser)
     add_who_and_why(parser)

@@ -9,7 +9,7 @@ from typing import IO, Final
 import msgspec
 
 from towpath_engine.cli.arguments import Arguments
-from towpath_engine.cli.connection import ask
+from towpath_engine.cli.connection import ask, name_server
 from towpath_engine.cli.documents import DocumentError, parse_json
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
@@ -49,6 +49,7 @@ def start_many(arguments: Arguments) -> Exit:
                     raise _stopped(arguments, lot, outcomes)
         return failures
 
+    name_server(arguments)
     failures = ask(arguments, question)
     if failures:
         raise CommandError(Exit.REFUSED, f"{failures} of the starts were refused")

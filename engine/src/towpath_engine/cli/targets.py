@@ -1,6 +1,7 @@
-"""How a run is named on the command line: by its id, or as `WORKFLOW/KEY`."""
+"""How a run is named on the command line, by its id or as `WORKFLOW/KEY`; and a dead letter."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -44,3 +45,13 @@ def parse_target(text: str | None) -> Target:
             f"{text!r} is not a run id, nor WORKFLOW/KEY: `towpath list` shows both",
         )
     return Target(run_id=workflow)
+
+
+def check_letter_ids(ids: Sequence[str]) -> None:
+    """Raises CommandError (USAGE) for what cannot be the id of a dead letter."""
+    for text in ids:
+        if not _RUN_ID.fullmatch(text):
+            raise CommandError(
+                Exit.USAGE,
+                f"{text!r} is not the id of a dead letter: `towpath dead-letters list` shows them",
+            )

@@ -6,10 +6,12 @@ never cut, so that `grep` finds what is there. `NO_COLOR` and `TERM=dumb` turn c
 """
 
 import os
+import re
 import shutil
 import sys
 import unicodedata
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -24,10 +26,12 @@ class Stream(Protocol):
 
 
 class Terminal(Struct, frozen=True, kw_only=True):
-    """`width` in columns; None: nothing is ever cut. `colours`: whether escapes may be sent."""
+    """`width` in columns; None: nothing is ever cut. `colours`: whether escapes may be sent.
+    `today`: the date (UTC) that instants on a terminal need not say."""
 
     width: int | None = None
     colours: bool = False
+    today: str | None = None
 
     @property
     def interactive(self) -> bool:
@@ -44,8 +48,14 @@ def terminal(stream: Stream | None = None, environ: Mapping[str, str] | None = N
     return Terminal(
         width=max(20, shutil.get_terminal_size().columns),
         colours=not dumb and not source.get("NO_COLOR"),
+        today=datetime.now(UTC).date().isoformat(),
     )
 
+
+LINES_MAX: Final = 6
+"""A value that is shown whole has no more lines than this."""
+ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")
+"""What `painted` puts around a text."""
 
 RED: Final = "31"
 GREEN: Final = "32"
@@ -108,6 +118,33 @@ def cut(text: str, width: int) -> str:
             break
         kept.append(character)
     return "".join(kept) + "…"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns, between its words where that can be; where it
+    needs more than `LINES_MAX`, it is cut."""
+    lines: list[str] = []
+    line = ""
+    for word in text[: width * (LINES_MAX + 1)].split(" "):
+        rest = word
+        if line and width_of(line) + 1 + width_of(rest) <= width:
+            line = f"{line} {rest}"
+            continue
+        if line:
+            lines.append(line)
+        while width_of(rest) > width:
+            piece = cut(rest, width)[:-1]
+            if not piece:
+                break
+            lines.append(piece)
+            rest = rest[len(piece) :]
+        line = rest
+        if len(lines) > LINES_MAX:
+            break
+    lines.append(line)
+    if len(lines) <= LINES_MAX:
+        return lines
+    return [*lines[: LINES_MAX - 1], cut(f"{lines[LINES_MAX - 1]}…", width)]
 
 
 def harmless(text: str, *, lines: bool = False) -> str:

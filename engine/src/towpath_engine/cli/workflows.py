@@ -60,9 +60,10 @@ def deploy(arguments: Arguments) -> Exit:
 
 
 def _deploy_once(arguments: Arguments) -> None:
-    from towpath_engine.cli.connection import ask
+    from towpath_engine.cli.connection import ask, name_server
 
     document = _read_definition(arguments.file)
+    name_server(arguments)
     reply = ask(arguments, lambda client: client.deploy(document, dry_run=arguments.dry_run))
     if arguments.json:
         print_json(msgspec.to_builtins(reply))

@@ -1,0 +1,81 @@
+"""Which server a command goes to, and how it says so."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import DevProcess, towpath
+from tests.support.terminals import towpath_on_a_terminal
+
+Environment = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("project")
+
+
+@pytest.fixture(scope="module")
+def here(folder: Path) -> Iterator[DevProcess]:
+    """A `towpath dev` on this folder, at ports that nobody would guess."""
+    process = DevProcess("--data-dir", str(folder / ".towpath"), "--prefix", "project")
+    yield process
+    process.close()
+
+
+def test_commands_find_the_server_of_their_folder_without_any_setting(
+    here: DevProcess, folder: Path
+) -> None:
+    (folder / "echo.yaml").write_text("workflow: echo\nsteps: [{name: say, pass: '${ input }'}]\n")
+    assert towpath("deploy", "echo.yaml", working_dir=folder).returncode == 0
+    below = folder / "below"
+    below.mkdir()
+    done = towpath("start", "echo", "--input", "7", "--wait", working_dir=below)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "7\n", "")
+    told = towpath("settings", working_dir=folder)
+    assert told.stderr.startswith(
+        f"towpath: commands, workers and clients go to the `towpath dev` of {folder.resolve()}: "
+    )
+    assert here.ready["nats_url"] in told.stderr
+
+
+def test_a_setting_beats_the_server_of_the_folder(
+    here: DevProcess, folder: Path, environment: Environment
+) -> None:
+    done = towpath("workflows", "approval", environment=environment, working_dir=folder)
+    assert done.returncode == 0
+    done = towpath("list", "--nats-url", "nats://127.0.0.1:1", working_dir=folder)
+    assert done.returncode == 3
+
+
+def test_on_a_terminal_what_changes_something_names_the_server(environment: Environment) -> None:
+    screen = towpath_on_a_terminal("start", "approval", "--tag", "where", environment=environment)
+    url, prefix = environment["TOWPATH_NATS_URL"], environment["TOWPATH_PREFIX"]
+    assert screen.lines[0] == f"towpath: at {url}, prefix {prefix} (TOWPATH_NATS_URL)"
+    run_id = screen.lines[1]
+    piped = towpath("cancel", run_id, environment=environment)
+    assert piped.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "said"),
+    [
+        (["--nats-url", "nats://127.0.0.1:1"], {}, "as --nats-url says"),
+        ([], {"TOWPATH_NATS_URL": "nats://127.0.0.1:1"}, "as TOWPATH_NATS_URL says"),
+    ],
+)
+def test_a_server_that_is_not_there_is_named_with_who_named_it(
+    arguments: list[str], environ: dict[str, str], said: str
+) -> None:
+    done = towpath("list", *arguments, environment=environ)
+    assert done.returncode == 3
+    assert "nats://127.0.0.1:1" in done.stderr
+    assert said in done.stderr
+
+
+def test_a_stopped_server_is_not_looked_for(tmp_path: Path) -> None:
+    stopped = DevProcess("--data-dir", str(tmp_path / ".towpath"))
+    stopped.close()
+    done = towpath("settings", working_dir=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
