@@ -150,6 +150,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     transitions_per_run_max: Count = 1_000_000
     open_steps_per_run_max: Count = 100_000
     signals_kept_max: Count = 10_000
+    signals_kept_bytes_max: Size = 8 * MIB
     releases_in_a_row_max: Count = 100
     events_per_report_max: Count = 100
 
@@ -256,6 +257,7 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "transitions_per_run_max": ("transitions", "transitions of one run"),
     "open_steps_per_run_max": ("steps", "steps of one run that are open at the same time"),
     "signals_kept_max": ("signals", "signals a run keeps for later waits"),
+    "signals_kept_bytes_max": ("bytes", "payloads of those signals together"),
     "releases_in_a_row_max": ("releases", "releases in a row before the attempt fails as NotRun"),
     "events_per_report_max": ("events", "custom events of one report"),
     "expression_length_total_max": ("code points", "all expressions of a definition"),

@@ -28,6 +28,7 @@ def core_limits(settings: Settings) -> CoreLimits:
         transitions_per_run_max=settings.transitions_per_run_max,
         open_steps_per_run_max=settings.open_steps_per_run_max,
         signals_kept_max=settings.signals_kept_max,
+        signals_kept_bytes_max=settings.signals_kept_bytes_max,
         releases_in_a_row_max=settings.releases_in_a_row_max,
         events_per_report_max=settings.events_per_report_max,
         ack_wait_ms=int(settings.ack_wait_seconds * 1_000),

@@ -124,7 +124,9 @@ ERRORS: Final[Mapping[ErrorCode, ErrorFacts]] = {
     ErrorCode.STEP_NOT_REACHED: ErrorFacts(
         409, "The run never came to this step, so it cannot be redriven from there."
     ),
-    ErrorCode.SIGNALS_FULL: ErrorFacts(409, "The run keeps as many unconsumed signals as it may."),
+    ErrorCode.SIGNALS_FULL: ErrorFacts(
+        409, "The run keeps as many unconsumed signals, or as many bytes of them, as it may."
+    ),
     ErrorCode.QUEUES_FULL: ErrorFacts(409, "There are as many queues as there may be."),
     ErrorCode.DEFINITION_REFUSED: ErrorFacts(
         422, "The definition has faults; `details.faults` lists all of them with their paths."

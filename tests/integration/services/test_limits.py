@@ -22,7 +22,7 @@ Json = Any
 
 PAYLOAD, CONTEXT, METADATA, ERROR, PROGRESS, LOGS, HEADERS = 4_096, 200, 200, 400, 100, 600, 2_048
 DEFINITION, DISPATCH, DEPTH, ITEMS, SIGNALS, EVENTS = 3_000, 5_100, 10, 5, 3, 5
-TRANSITIONS, A_DECISION = 60, 8
+TRANSITIONS, A_DECISION, SIGNALS_BYTES = 60, 8, 2_000
 NOBODY = "0190a0a0-0000-7000-8000-000000000001"
 
 
@@ -42,6 +42,7 @@ def settings(settings: Settings) -> Settings:
         json_depth_max=DEPTH,
         start_many_count_max=ITEMS,
         signals_kept_max=SIGNALS,
+        signals_kept_bytes_max=SIGNALS_BYTES,
         events_per_report_max=EVENTS,
         transitions_per_run_max=TRANSITIONS,
         transitions_per_decision_max=A_DECISION,
@@ -278,6 +279,17 @@ async def test_unconsumed_signals_are_bounded_and_taken_ones_make_room(wire: Wir
     # One that a wait takes at once is not kept, so it does not count.
     await wire.api("run.signal", run_id=run_id, signal="go", payload="now")
     assert (await wire.result(run_id))["output"]["payload"] == "now"
+
+
+async def test_bytes_of_unconsumed_signals_are_bounded(wire: WireClient) -> None:
+    await wire.deploy(one_wait())
+    run_id = await wire.start("waiting")
+    half = text(SIGNALS_BYTES // 2)
+    await wire.api("run.signal", run_id=run_id, signal="other", payload=half)
+    await wire.api("run.signal", run_id=run_id, signal="other", payload=half)
+    with pytest.raises(RefusedError, match="bytes of signals") as refused:
+        await wire.api("run.signal", run_id=run_id, signal="other", payload=1)
+    assert (refused.value.status, refused.value.code) == (409, "signals_full")
 
 
 async def test_a_long_decision_is_split_and_goes_on_at_once(wire: WireClient) -> None:

@@ -93,6 +93,17 @@ def test_more_signals_than_a_run_keeps_are_refused() -> None:
     assert (refused.verdict, refused.refusal) == (Verdict.REFUSED, "signals_full")
 
 
+def test_more_bytes_of_signals_than_a_run_keeps_are_refused() -> None:
+    story = given(a_wait("approval"), limits=CoreLimits(signals_kept_bytes_max=20))
+    assert story.is_signalled("other", "12345678").verdict is Verdict.APPLIED  # 10 bytes as JSON
+    assert story.is_signalled("other", "12345678").verdict is Verdict.APPLIED
+    refused = story.is_signalled("other", 1)
+    assert (refused.verdict, refused.refusal) == (Verdict.REFUSED, "signals_full")
+    # One that a wait takes at once is not kept, so it does not count.
+    assert story.is_signalled("go", "x" * 30).verdict is Verdict.APPLIED
+    assert story.status("approval") == "completed"
+
+
 def test_a_payload_over_the_limit_is_refused_and_the_wait_goes_on() -> None:
     story = given(a_wait("approval"), limits=CoreLimits(payload_bytes_max=10))
     refused = story.is_signalled("go", "x" * 20)

@@ -153,9 +153,9 @@ def _receive_signal(changes: Changes, event: SignalReceived) -> Verdict | Decisi
         ),
         None,
     )
-    if waiting is None and len(run.kept) >= run.limits.signals_kept_max:
-        message = f"run {run.id} keeps {len(run.kept)} signals that no step has taken"
-        return refused(run, ErrorCode.SIGNALS_FULL, message)
+    full = None if waiting is not None else _why_full(run, size)
+    if full is not None:
+        return refused(run, ErrorCode.SIGNALS_FULL, full)
     signal = replace(event.signal, number=run.signal_count + 1)
     kept = run.kept if waiting is not None else (*run.kept, signal)
     changes.run = replace(run, signal_count=signal.number, kept=kept)
@@ -174,6 +174,20 @@ def _receive_signal(changes: Changes, event: SignalReceived) -> Verdict | Decisi
     if waiting is not None:
         advance(changes, take_signal(changes, waiting, signal))
     return Verdict.APPLIED
+
+
+def _why_full(run: Run, size: int) -> str | None:
+    """Why the run can't keep one more signal of so many bytes, or None."""
+    if len(run.kept) >= run.limits.signals_kept_max:
+        return f"run {run.id} keeps {len(run.kept)} signals that no step has taken"
+    kept_bytes = sum(len(signal.payload) for signal in run.kept)
+    bytes_max = run.limits.signals_kept_bytes_max
+    if kept_bytes + size > bytes_max:
+        return (
+            f"run {run.id} keeps {kept_bytes} bytes of signals that no step has taken; "
+            f"with {size} more it would have over {bytes_max}"
+        )
+    return None
 
 
 def _observe(

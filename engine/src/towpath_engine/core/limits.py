@@ -15,6 +15,8 @@ class CoreLimits(Struct, frozen=True, kw_only=True):
     transitions_per_run_max: int = 1_000_000
     open_steps_per_run_max: int = 100_000
     signals_kept_max: int = 10_000
+    signals_kept_bytes_max: int = 8 * 1024 * 1024
+    """Payloads of the signals that a run keeps, together: they are in memory with the run."""
     releases_in_a_row_max: int = 100
     events_per_report_max: int = 100
     """Custom events of one report; with more the attempt fails."""

@@ -11,8 +11,11 @@ from towpath_engine.core.model import Run
 from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.metrics import Metrics
 
-_KEPT_SIGNALS_MAX = 100
-"""A run that keeps more signals than this for later waits is read anew for each event."""
+_KEPT_SIGNALS_MAX = 1_000
+"""A run that keeps more signals than this for later waits is read anew for each event: their sizes
+are summed for each, too."""
+_SIGNAL_BYTES = 512
+"""What a kept signal costs beside its payload, about."""
 
 
 class RunCache:
@@ -112,4 +115,4 @@ def _size(run: Run) -> int:
         step = run.steps.get(run.last_step)
         if step is not None and step.output is not None:
             size += len(step.output) * len(run.steps)
-    return size + sum(len(signal.payload) for signal in run.kept)
+    return size + sum(len(signal.payload) + _SIGNAL_BYTES for signal in run.kept)
