@@ -19,7 +19,7 @@ from tests.support.store_builders import (
 from towpath_engine.core.gate import Scope
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.states import RunStatus, StepStatus
-from towpath_engine.store.admission import HeldStep
+from towpath_engine.store.admission import HeldStep, QueueFacts
 from towpath_engine.store.errors import PausesChanged, StoreRejected
 from towpath_engine.store.interface import BatchWrite, SavedRun, Store
 
@@ -198,6 +198,26 @@ async def test_a_page_has_the_most_urgent_first_and_the_oldest_besides(store: St
     ]  # fmt: skip
     assert await held(store, "queue:mail", by_level=0, by_time=1) == ["1/charge"]
     assert len(await held(store, "queue:mail", by_level=9, by_time=9)) == 5
+
+
+async def test_undone_are_the_live_attempts_of_a_queue_whatever_became_of_them(
+    store: Store,
+) -> None:
+    await store.add_queues(["mail"], 9)
+    await started(store, a_run(1), a_step("a", queue="mail"), a_step("b", queue="other", token="o"))
+    running = a_step(
+        "a", queue="mail", token="r", status=StepStatus.RUNNING, worker_id="w", started_at=later(0)
+    )
+    run = await started(store, a_run(2, priority=1), running, a_ready_step("window:mail", "x"))
+    await started(store, a_run(3, priority=0), a_ready_step("queue:mail"))
+    found = await store.admission.queues(["mail", "void"], 100)
+    mail, void = found["mail"], found["void"]
+    assert (mail.undone, mail.window_level, mail.pause_level) == (2, 1, 0)
+    assert mail.known_since is not None
+    assert void == QueueFacts(undone=0, window_level=None, pause_level=None, known_since=None)
+    assert (await store.admission.queues(["mail"], 1))["mail"].undone == 1
+    await save(store, a_change(run, completed(run.steps["a"])))
+    assert (await store.admission.queues(["mail"], 100))["mail"].undone == 1
 
 
 async def test_unpublished_are_the_tokens_that_the_outbox_still_has(store: Store) -> None:

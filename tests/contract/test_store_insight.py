@@ -38,9 +38,9 @@ async def test_more_urgent_and_earlier_dispatches_of_the_queue_go_first(store: S
         step = a_step("s", queue=queue, token=f"t{number}", dispatched_at=later(at))
         await started(store, run, step)
     places = [
-        QueuePlace(queue="mail", level=2, dispatched_at=later(5)),
-        QueuePlace(queue="mail", level=1, dispatched_at=later(9)),
-        QueuePlace(queue="mail", level=3, dispatched_at=later(0)),
+        QueuePlace(queue="mail", level=2, dispatched_at=later(5), run_id=an_id(2), path="s"),
+        QueuePlace(queue="mail", level=1, dispatched_at=later(9), run_id=an_id(3), path="s"),
+        QueuePlace(queue="mail", level=3, dispatched_at=later(0), run_id=an_id(4), path="s"),
     ]
     assert await store.insight.ahead_of(places, 100) == [2, 0, 3]
     assert await store.insight.ahead_of(places, 1) == [1, 0, 1]
@@ -49,8 +49,46 @@ async def test_more_urgent_and_earlier_dispatches_of_the_queue_go_first(store: S
 async def test_what_a_worker_has_does_not_go_before_anything(store: Store) -> None:
     running = a_step("s", status=StepStatus.RUNNING, worker_id="w", started_at=NOW)
     await started(store, a_run(), running)
-    place = QueuePlace(queue="default", level=3, dispatched_at=later(9))
+    place = QueuePlace(queue="default", level=3, dispatched_at=later(9), run_id=an_id(9), path="s")
     assert await store.insight.ahead_of([place], 100) == [0]
+
+
+async def test_what_was_dispatched_in_the_same_instant_goes_by_run_and_path(store: Store) -> None:
+    for number in (1, 2):
+        steps = [a_step(path, queue="mail", token=f"{path}{number}") for path in ("a", "b")]
+        await started(store, a_run(number), *steps)
+    places = [
+        QueuePlace(queue="mail", level=2, dispatched_at=NOW, run_id=an_id(number), path=path)
+        for number in (1, 2)
+        for path in ("a", "b")
+    ]
+    assert await store.insight.ahead_of(places, 100) == [0, 1, 2, 3]
+
+
+async def test_what_was_held_back_in_the_same_instant_goes_by_run_and_path(store: Store) -> None:
+    for number in (1, 2):
+        steps = [
+            a_step(
+                path,
+                status=StepStatus.READY,
+                token=None,
+                dispatched_at=None,
+                held_by="window:mail",
+                ready_at=NOW,
+            )
+            for path in ("a", "b")
+        ]
+        await started(store, a_run(number), *steps)
+    places = [
+        HeldPlace(held_by="window:mail", level=2, ready_at=NOW, run_id=an_id(number), path=path)
+        for number in (1, 2)
+        for path in ("a", "b")
+    ]
+    assert await store.insight.held_ahead_of(places, 100) == [0, 1, 2, 3]
+    taken = await store.admission.held("window:mail", by_level=3, by_time=0)
+    assert {(row.run_id, row.path) for row in taken} == {
+        (place.run_id, place.path) for place in places[:3]
+    }
 
 
 async def test_held_steps_are_counted_by_what_holds_them(store: Store) -> None:
@@ -72,8 +110,8 @@ async def test_held_steps_are_counted_by_what_holds_them(store: Store) -> None:
     bounded = await store.insight.backlogs_of(["queue:mail"], 1)
     assert bounded["queue:mail"].count == 1
     places = [
-        HeldPlace(held_by="queue:mail", level=2, ready_at=later(1)),
-        HeldPlace(held_by="queue:mail", level=1, ready_at=later(2)),
+        HeldPlace(held_by="queue:mail", level=2, ready_at=later(1), run_id=an_id(2), path="s"),
+        HeldPlace(held_by="queue:mail", level=1, ready_at=later(2), run_id=an_id(3), path="s"),
     ]
     assert await store.insight.held_ahead_of(places, 100) == [1, 0]
 

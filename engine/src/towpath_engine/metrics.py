@@ -123,7 +123,7 @@ class Metrics:
         )
         self.timers_armed = self._gauge("timer_armed", "Timers armed in memory")
         self.dispatches_undone = self._gauge(
-            "dispatch_undone", "Dispatches of a queue in the stream, when last looked at", "queue"
+            "dispatch_undone", "Undone dispatches of a queue, when last counted", "queue"
         )
         self.dispatches_lost = self._counter(
             "dispatch_lost_total", "Dispatches found lost and published again, by cause", "cause"

@@ -172,12 +172,14 @@ async def test_nothing_new_goes_before_what_waits_unless_it_is_more_urgent(
     await are_ready(database, 2)
     first = await take_all(wire, "away", 2)
     assert len(first) == window
-    # Nobody reports yet, but the stream has room again: the urgent one goes first, the other next.
+    # Acknowledged is not done: what counts is what Postgres knows.
+    assert await undone(wire, "away") == 0
+    await complete_all(wire, first)
     await are_undone(wire, "away", 2)
     (urgent,) = await take_all(wire, "away", 1)
     (other,) = await take_all(wire, "away", 2)
     assert (urgent["run_id"], other["run_id"]) == (pressing, waiting)
-    await complete_all(wire, [*first, urgent, other])
+    await complete_all(wire, [urgent, other])
     for run_id in (waiting, pressing):
         assert (await wire.result(run_id))["status"] == "completed"
 
@@ -199,7 +201,7 @@ async def test_a_step_that_waits_keeps_its_timeout(
 async def test_two_engines_share_the_window_and_what_waits(
     wire: WireClient, settings: Settings, database: Any
 ) -> None:
-    """The bound is soft while a backlog grows; then one engine tops up for both."""
+    """One engine tops up for both, and leaves room for what the other may dispatch unseen."""
     await wire.deploy(one_task("away", queue="away"))
     async with running(settings):
         await engines_share(settings)
@@ -211,7 +213,8 @@ async def test_two_engines_share_the_window_and_what_waits(
             return ready + await undone(wire, "away") == count
 
         await until_async(all_there, "each step is dispatched or ready")
-        assert WINDOW // 2 <= await undone(wire, "away") <= WINDOW + WINDOW // 2
+        # The other may have dispatched a quarter, for all that the one knows that tops up.
+        await are_undone(wire, "away", WINDOW * 3 // 4)
         done: list[str] = []
 
         async def all_done() -> bool:

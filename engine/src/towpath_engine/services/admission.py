@@ -61,13 +61,18 @@ class Admitting:
         """The decision was taken over into the batch."""
         for queue, count in count_by_queue(decision.effects).items():
             self._taken[queue] = self._taken.get(queue, 0) + count
-            for _ in range(count):
-                self._windows.take(queue)
+            self._windows.take(queue, count)
 
     def forget(self) -> None:
-        """Nothing of what was counted will be written by this batch, or all of it has been."""
+        """Nothing of what was counted will be written: the batch has failed, or decides again."""
         taken, self._taken = self._taken, {}
         self._windows.give_back(taken)
+
+    def spend(self) -> None:
+        """What was counted is committed. Of a run that another engine was faster with it is not,
+        but counts until the next reading all the same."""
+        taken, self._taken = self._taken, {}
+        self._windows.spend(taken)
 
 
 class Admission:
@@ -94,12 +99,14 @@ class Admission:
 
     @contextmanager
     def admitting(self) -> Generator[Admitting]:
-        """For the decisions of one batch, until it is committed or has failed."""
+        """For the decisions of one batch, until it is committed or has failed with an exception."""
         admitting = Admitting(self._windows, self._pauses, self._paused)
         try:
             yield admitting
-        finally:
+        except BaseException:
             admitting.forget()
+            raise
+        admitting.spend()
 
     async def reload(self) -> None:
         """Read the pauses. Raises StoreUnavailable."""
@@ -108,22 +115,22 @@ class Admission:
 
     async def catch_up(self, queues: Sequence[str]) -> None:
         """What an engine must know before it decides anything: the pauses, and how full every
-        queue is. Raises StoreUnavailable or BusUnavailable."""
+        queue is. Raises StoreUnavailable."""
         await self.reload()
         await self._look_at_backlogs()
-        await self._windows.refresh(queues)
+        await self._windows.refresh(queues, paused=self._paused)
 
     def pause_seconds(self) -> float:
         """How long the ticker pauses: not long while something could be admitted."""
-        busy = any(self._may_go(backlog) for backlog in self._backlogs)
+        busy = self._windows.is_tight or any(self._may_go(backlog) for backlog in self._backlogs)
         return _BUSY_SECONDS if busy else _IDLE_SECONDS
 
     async def run_once(self) -> int:
         """Look at pauses, windows and what waits; try again what may go. Returns how many are
-        tried. Raises StoreUnavailable or BusUnavailable."""
+        tried. Raises StoreUnavailable."""
         await self.reload()
         await self._look_at_backlogs()
-        await self._windows.refresh()
+        await self._windows.refresh(paused=self._paused)
         tried = 0
         # Each time another one comes first: together they may want more than may be tried.
         self._turns += 1

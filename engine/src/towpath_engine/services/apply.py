@@ -70,6 +70,7 @@ class Applier:
                 try:
                     return await self._apply(works, published, admitting)
                 except PausesChanged:
+                    admitting.forget()
                     for work in works:
                         work.reset()
             await self._admission.reload()

@@ -51,7 +51,7 @@ class AfterCommit:
         """Carry out what the committed drafts ask for."""
         rows: list[OutboxRow] = []
         for draft in result.drafts:
-            self._windows.committed(draft)
+            self._windows.ended(draft.revoked)
             rows.extend(draft.outbox)
         if rows:
             self._relay.publish(rows)

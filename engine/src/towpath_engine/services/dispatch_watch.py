@@ -6,13 +6,14 @@ that is dispatched goes out again) and `audit` (the exact subject of an old disp
 although no report came).
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import structlog
 from msgspec import Struct
 
-from towpath_engine.bus.interface import InboundMessage
+from towpath_engine.bus.interface import InboundMessage, StoredMessage
 from towpath_engine.core.events import AttemptLost, DispatchDelivered, DispatchVanished, Event
 from towpath_engine.core.model import Cause
 from towpath_engine.services.progress import PartitionProgress
@@ -28,6 +29,11 @@ log = structlog.get_logger(__name__)
 _HINTS_MAX = 200_000
 _OBSERVE_AFTER = timedelta(seconds=1)
 _ADVISORY_DELIVERIES_MAX = 3
+_LOOKS_AT_ONCE = 32
+"""Messages that are looked for in the stream at the same time."""
+_LOST_IS_MANY = 20
+_LOSING_SECONDS = 1.0
+"""Pause of the audit after it has missed so many."""
 
 
 class _Hint(Struct, frozen=True, kw_only=True):
@@ -53,6 +59,8 @@ class _Resend:
         self.after: tuple[str, str] | None = None
         self.open = 0
         """Of the last page, not yet settled by the pipeline."""
+        self.is_out = False
+        """There is no further page."""
 
 
 class DispatchWatch:
@@ -86,22 +94,28 @@ class DispatchWatch:
         self._unobserved: dict[str, None] = {}
         self._cursor: tuple[str, str] | None = None
         self._suspects: dict[str, tuple[OpenDispatch, datetime]] = {}
+        self._many_lost = False
+        self._sending: set[str] = set()
+        """Tokens that the pipeline has, to be sent again."""
         self._resend: _Resend | None = None
         self._known: StreamEpoch | None = None
         self.on_more = lambda: None
 
     # Hints
 
-    def stored(self, token: str, subject: str, seq: int) -> None:
+    def published(self, token: str, subject: str, seq: int) -> None:
+        """The stream has confirmed a dispatch of this engine, and has it there."""
+        self.stored(token, subjects.parse_dispatch(subject, self._shell.prefix), seq)
+
+    def stored(self, token: str, place: subjects.DispatchSubject, seq: int) -> None:
         """A dispatch was stored with this sequence; remembered until its token is dead."""
         if len(self._hints) >= _HINTS_MAX:
             # The oldest, which another engine may have seen the end of.
             self.forget(next(iter(self._hints)))
-        parts = subjects.parse_dispatch(subject, self._shell.prefix)
-        consumer = subjects.queue_consumer(parts.queue, parts.level)
+        consumer = subjects.queue_consumer(place.queue, place.level)
         self._hints[token] = _Hint(
             token=token,
-            run_id=parts.run_id,
+            run_id=place.run_id,
             consumer=consumer,
             seq=seq,
             stored_at=self._shell.clock.now(),
@@ -175,6 +189,10 @@ class DispatchWatch:
             return await self._redispatch_page(resend)
         # Nothing is under way, or another engine was faster, or data was lost once more.
         if seen is not None and _has_lost(seen, now):
+            if resend is not None and resend.open:
+                # What the pipeline still has of it would be sent twice.
+                self._resend = resend
+                return 0
             self._forget_all()
             log.warning("stream_lost_data", stream=self._stream)
             self._shell.metrics.streams_reset.labels(stream=self._stream).inc()
@@ -187,7 +205,14 @@ class DispatchWatch:
     async def _redispatch_page(self, resend: "_Resend") -> int:
         if resend.open:
             return 0  # the pipeline still has the page before: never more than one in memory
+        if resend.is_out:
+            await self._shell.store.put_epoch(resend.epoch)
+            self._resend = None
+            return 0
         page = await self._shell.store.open_dispatches(resend.since, resend.after, self._page)
+        # Some were published after the loss and before we knew of it; some by an engine that led
+        # before us.
+        lost = await self._absent([row for row in page if self._may_be_lost(row)])
 
         def settle(outcome: Outcome) -> None:
             del outcome
@@ -195,31 +220,56 @@ class DispatchWatch:
             if not resend.open:
                 self.on_more()
 
-        for row in page:
-            if self._redispatch(row, "stream_reset", settle):
-                resend.open += 1
-        if len(page) < self._page:
-            await self._shell.store.put_epoch(resend.epoch)
-            self._resend = None
-        else:
+        for row in lost:
+            self._redispatch(row, "stream_reset", settle)
+            resend.open += 1
+        if page:
             resend.after = (page[-1].run_id, page[-1].path)
-            if not resend.open:
-                self.on_more()
+        resend.is_out = len(page) < self._page
+        if not resend.open:
+            self.on_more()
         return len(page)
+
+    async def _absent(self, rows: Sequence[OpenDispatch]) -> list[OpenDispatch]:
+        """Those that the stream does not have; of the others it is noted where it has them."""
+        absent: list[OpenDispatch] = []
+        for first in range(0, len(rows), _LOOKS_AT_ONCE):
+            chunk = rows[first : first + _LOOKS_AT_ONCE]
+            places = [
+                subjects.DispatchSubject(
+                    queue=row.queue, level=row.level, run_id=row.run_id, token=row.token
+                )
+                for row in chunk
+            ]
+            found = await asyncio.gather(*(self._find(place) for place in places))
+            for row, place, message in zip(chunk, places, found, strict=True):
+                if message is None:
+                    absent.append(row)
+                elif row.token not in self._hints:
+                    self.stored(row.token, place, message.seq)
+        return absent
+
+    async def _find(self, place: subjects.DispatchSubject) -> StoredMessage | None:
+        subject = subjects.dispatch_subject(self._shell.prefix, place)
+        return await self._shell.bus.find_message(self._stream, subject=subject)
 
     def _redispatch(
         self, row: OpenDispatch, cause: str, settle: Callable[[Outcome], None] = ignore_outcome
-    ) -> bool:
-        if row.in_outbox:
-            return False  # the sweep publishes it anyway
+    ) -> None:
+        """Have it sent again. `settle` is called when that is written, and never at once."""
+
+        def sent(outcome: Outcome) -> None:
+            self._sending.discard(row.token)
+            settle(outcome)
+
+        self._sending.add(row.token)
         self._shell.metrics.dispatches_lost.labels(cause=cause).inc()
         event = DispatchVanished(
             seed=self._shell.identity.new_seed(),
             cause=Cause(type="lost", token=row.token),
             token=row.token,
         )
-        self._send(row.run_id, event, settle)
-        return True
+        self._send(row.run_id, event, sent)
 
     # A single message that vanished
 
@@ -229,44 +279,52 @@ class DispatchWatch:
         Absent usually means consumed, with the report on its way: only when the partition has
         handled everything stored before our look is the dispatch really lost.
         """
-        if not self._leads():
-            self._suspects.clear()
+        if not self._leads() or self._resend is not None:
+            self._suspects.clear()  # after a loss all are looked for anyway
+            self._many_lost = False
             return 0
         again = await self._judge_suspects()
         before = self._shell.clock.now() - self._audit_after
-        page = await self._shell.store.open_dispatches(before, self._cursor, self._audit_page)
-        more = len(page) == self._audit_page
+        limit = self._page if self._many_lost else self._audit_page
+        page = await self._shell.store.open_dispatches(before, self._cursor, limit)
+        more = len(page) == limit
         self._cursor = (page[-1].run_id, page[-1].path) if more else None
-        for row in page:
-            if row.in_outbox or row.status != "dispatched" or row.token in self._suspects:
-                continue
-            subject = subjects.dispatch_subject(
-                self._shell.prefix,
-                subjects.DispatchSubject(
-                    queue=row.queue, level=row.level, run_id=row.run_id, token=row.token
-                ),
-            )
-            looked_at = self._shell.clock.now()
-            found = await self._shell.bus.find_message(self._stream, subject=subject)
-            if found is None:
-                self._suspects[row.token] = (row, looked_at)
-            elif row.token not in self._hints:
-                self.stored(row.token, subject, found.seq)
+        looked_at = self._shell.clock.now()
+        unsure = [row for row in page if row.status == "dispatched" and self._may_be_lost(row)]
+        absent = await self._absent(unsure)
+        self._suspects.update((row.token, (row, looked_at)) for row in absent)
+        self._many_lost = len(absent) > _LOST_IS_MANY
         return again
+
+    def audit_pause_seconds(self) -> float:
+        """Not long while whole pages are gone: somebody has purged the stream."""
+        if self._many_lost:
+            return min(_LOSING_SECONDS, self._audit_after.total_seconds())
+        return self._audit_after.total_seconds()
 
     async def _judge_suspects(self) -> int:
         if not self._suspects:
             return 0
         rows = list(self._suspects.values())
         await self._progress.refresh({self._progress.partition_of(row.run_id) for row, _ in rows})
-        again = 0
+        lost: list[OpenDispatch] = []
         for row, looked_at in rows:
-            partition = self._progress.partition_of(row.run_id)
-            if self._progress.handled(partition, looked_at):
+            if self._progress.handled(self._progress.partition_of(row.run_id), looked_at):
                 del self._suspects[row.token]
-                self._redispatch(row, "audit")
-                again += 1
-        return again
+                lost.append(row)
+        # It may have been sent again since. In this order: what has left the outbox is stored.
+        waiting = await self._shell.store.admission.unpublished([row.token for row in lost])
+        lost = await self._absent([row for row in lost if row.token not in waiting])
+        if self._resend is not None:
+            return 0  # the stream has lost its data meanwhile
+        for row in lost:
+            self._redispatch(row, "audit")
+        return len(lost)
+
+    def _may_be_lost(self, row: OpenDispatch) -> bool:
+        """Not while the sweep publishes it anyway, or it is on its way already."""
+        known = row.token in self._sending or row.token in self._suspects
+        return not row.in_outbox and not known
 
     # Given up by the broker
 
@@ -315,6 +373,7 @@ class DispatchWatch:
         )
 
     def _forget_all(self) -> None:
+        self._suspects.clear()
         self._hints.clear()
         self._token_of_seq.clear()
         self._unobserved.clear()

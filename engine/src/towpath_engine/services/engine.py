@@ -138,10 +138,6 @@ class Engine:
             self._shell, windows=self._windows, owns=self._leases.owns, page=_ADMITTED_PAGE
         )
 
-    def _on_stored(self, token: str, subject: str, seq: int) -> None:
-        self._watch.stored(token, subject, seq)
-        self._windows.stored(token, subject, seq)
-
     def _build_pipeline(self) -> None:
         settings = self._settings
         self._progress = PartitionProgress(
@@ -161,7 +157,7 @@ class Engine:
             self._shell,
             leads=self._leads,
             sweep_max=_PAGE,
-            on_stored=self._on_stored,
+            on_stored=self._watch.published,
         )
         self._timers = TimerService(
             self._shell,
@@ -340,7 +336,7 @@ class Engine:
             "admission": (self._admission.run_once, self._admission.pause_seconds),
             "watch": (self._watch.observe, settings.dispatch_watch_seconds),
             "epoch": (self._watch.check_epoch, settings.stream_check_seconds),
-            "audit": (self._watch.audit, settings.dispatch_audit_seconds),
+            "audit": (self._watch.audit, self._watch.audit_pause_seconds),
             "advisories": (self._advisories.run_once, settings.dispatch_watch_seconds),
             "dead_letters": (self._dead_letters.flush, 1.0),
             "parked": (self._parked.run_once, settings.parked_sweep_seconds),
@@ -366,7 +362,9 @@ class Engine:
         self._timers.on_held = tickers["timers_held"].wake
         self._watch.on_more = tickers["epoch"].wake
         self._admission.on_more = tickers["admission"].wake
+        self._windows.on_low = tickers["admission"].wake
         self._bus.on_reset(self.metrics.bus_reconnects.inc)
+        self._bus.on_reset(self._relay.doubt)
         self._bus.on_reset(tickers["epoch"].wake)
         self._bus.on_reset(tickers["outbox"].wake)
         self._bus.on_reset(tickers["leases"].wake)

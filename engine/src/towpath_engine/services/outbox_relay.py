@@ -62,6 +62,11 @@ class OutboxRelay:
             self._confirmed.extend(confirmed)
             raise
 
+    def doubt(self) -> None:
+        """Streams may have lost their data: what they had confirmed and is not deleted yet is swept
+        like the rest. A stream that has it drops the copy."""
+        self._confirmed.clear()
+
     async def flush(self) -> None:
         """Delete the rows of what is confirmed. Raises StoreUnavailable; nothing is forgotten."""
         with self.confirmed() as confirmed:

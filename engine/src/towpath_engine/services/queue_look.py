@@ -8,10 +8,13 @@ from msgspec import Struct
 
 from towpath_engine.bus.interface import ConsumerState
 from towpath_engine.services.shell import Shell
+from towpath_engine.store.admission import QueueFacts
 from towpath_engine.store.workers import QueueWorkers
 from towpath_protocol import subjects
 from towpath_protocol.times import parse_instant
 
+_UNDONE_MAX = 100_000
+"""How far undone dispatches are counted: far beyond any window."""
 _REQUESTS_MAX = 32
 """Questions to the server under way at once."""
 
@@ -19,8 +22,9 @@ _REQUESTS_MAX = 32
 class QueueState(Struct, frozen=True, kw_only=True):
     """A queue as its consumers and its workers show it.
 
-    `pending` dispatches wait in the stream, `delivered` are with a worker, `pulls` are requests
-    that wait for one. `workers` sent a heartbeat lately.
+    `pending` dispatches wait in the stream (each counts once, however many messages of it there
+    are), `delivered` are with a worker, `pulls` are requests that wait for one. `workers` sent a
+    heartbeat lately.
     """
 
     queue: str
@@ -54,6 +58,7 @@ class QueueLook:
         if not names:
             return {}
         workers = await self._shell.store.workers.of_queues(names, self.live_since())
+        facts = await self._shell.store.admission.queues(names, _UNDONE_MAX)
         turn = asyncio.Semaphore(_REQUESTS_MAX)
 
         async def ask(queue: str, level: int) -> ConsumerState | None:
@@ -68,18 +73,22 @@ class QueueLook:
             first = index * subjects.LEVEL_COUNT
             states = [one for one in answers[first : first + subjects.LEVEL_COUNT] if one]
             if states:
-                found[name] = _state(name, states, workers[name])
+                found[name] = _state(name, states, workers[name], facts[name])
         return found
 
 
-def _state(queue: str, states: list[ConsumerState], workers: QueueWorkers) -> QueueState:
+def _state(
+    queue: str, states: list[ConsumerState], workers: QueueWorkers, facts: QueueFacts
+) -> QueueState:
     pulls = sum(state.waiting for state in states)
     delivered = sum(state.ack_pending for state in states)
     absent = not pulls and not delivered and not workers.live
-    since = workers.last_seen_at or min(parse_instant(state.created) for state in states)
+    # Consumers are as old as the stream, which may have lost its data a moment ago.
+    created = min(parse_instant(state.created) for state in states)
+    since = workers.last_seen_at or facts.known_since or created
     return QueueState(
         queue=queue,
-        pending=sum(state.pending for state in states),
+        pending=min(sum(state.pending for state in states), max(0, facts.undone - delivered)),
         delivered=delivered,
         pulls=pulls,
         workers=workers.live,

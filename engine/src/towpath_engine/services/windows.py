@@ -1,57 +1,88 @@
 """How many dispatches of each queue are undone, and from which level on it takes no more.
 
-At most `dispatches_max` undone dispatches of a queue are in JetStream, so that a pool that is away
-fills the stream for nobody else. What the stream holds is read from the queue's consumers, but only
-once there may be half as many; what was dispatched since is counted here. Where steps of a queue
-wait in Postgres, no other of the same or a lower urgency goes before them.
+At most `dispatches_max` dispatches of a queue are undone, so that a pool that is away fills the
+stream for nobody else. What is undone Postgres knows, whatever became of the messages; the stream
+is only asked whether it holds more than that (what was cancelled and could not be purged). Between
+two readings an engine counts what it dispatches itself. Where steps of a queue wait in Postgres, no
+other of the same or a lower urgency goes before them.
 
-With several engines each takes its share of the room. Between two readings a growing backlog may
-so exceed the bound by about a quarter; it is one of memory and of the stream, not of fairness.
+Several engines do not ask each other, and yet never exceed the bound together. Each dispatches on
+its own only while less than half of the window is used, and of that half no more than its share: so
+what all may have dispatched that nobody has seen yet fits into the other half. Beyond that steps
+wait, and one engine lets them out, leaving room for the shares of the others. What is undone and
+what waits are read as of the same instant: who sees room has seen who waits for it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from towpath_engine.core.effects import DispatchStep
-from towpath_engine.services.draft import RunDraft
+from towpath_engine.bus.errors import BusUnavailable
+from towpath_engine.core.effects import DispatchStep, RevokeToken
+from towpath_engine.core.gate import Scope, holder
 from towpath_engine.services.shell import Shell
+from towpath_engine.store.admission import QueueFacts
 from towpath_protocol import subjects
 from towpath_protocol.priorities import PRIORITIES
 
 _READINGS_AT_ONCE: Final = 8
-"""Queues asked about at the same time: four requests each."""
-_DOUBTED_AFTER: Final = timedelta(seconds=10)
-"""So long after its commit it is looked up whether somebody else has published a dispatch."""
-_DOUBTED_MAX: Final = 1_000
+"""Queues whose consumers are asked about at the same time: four requests each."""
+_STREAM_SECONDS: Final = 10.0
+"""So often the stream is looked at although Postgres knows of few dispatches."""
+_REST_SECONDS_MIN: Final = 0.1
+_REST_SECONDS_MAX: Final = 1.0
+"""How long a full queue is left alone, unless one of its dispatches ends here."""
+_ASKED_AFTER: Final = 256
+"""Dispatches since a reading before another one is asked for out of turn."""
 
 
 class _Window:
-    """One queue. `stored` is what the stream had at the last reading, the rest is since."""
+    """One queue. `undone` was read, the rest is since."""
 
-    __slots__ = ("backlog", "confirmed", "deciding", "stored", "unconfirmed")
+    __slots__ = (
+        "asked", "backlog", "committed", "deciding", "enough", "rest_seconds", "rest_until",
+        "stored", "stored_until", "undone",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.stored = 0
+        self.undone = 0
+        """As Postgres had it, or the stream if that held more."""
         self.deciding = 0
         """In transactions that have not committed yet."""
-        self.unconfirmed: dict[str, datetime] = {}
-        """Tokens that are committed, and not known to be in the stream; with when."""
-        self.confirmed = 0
+        self.committed = 0
+        """Dispatched by this engine since the reading began; it may be among what was read."""
         self.backlog: int | None = None
         """The most urgent level of what waits in Postgres; None: nothing waits."""
+        self.stored = 0
+        self.stored_until = 0.0
+        """What the stream had, and when it is to be looked at again, by the monotonic clock."""
+        self.rest_seconds = 0.0
+        self.rest_until = 0.0
+        self.asked = False
+        self.enough = 0
+        """As long as less is used, nothing has to be judged anew: each dispatch asks."""
 
     @property
-    def since(self) -> int:
-        return self.deciding + len(self.unconfirmed) + self.confirmed
+    def used(self) -> int:
+        return self.deciding + self.committed
+
+    def rest(self, now: float) -> None:
+        """The queue is full: look again after a while, a longer one each time."""
+        seconds = min(max(_REST_SECONDS_MIN, 2 * self.rest_seconds), _REST_SECONDS_MAX)
+        self.rest_seconds, self.rest_until = seconds, now + seconds
+
+    def wake(self) -> None:
+        """It need not be full any more."""
+        self.rest_seconds = self.rest_until = 0.0
 
 
 class Windows:
-    """`full` and `exhausted` are read by each decision; `refresh` asks the server.
+    """`full` and `exhausted` are read by each decision; `refresh` asks the servers.
 
-    `engines` is how many engines share a queue, `tops_up` says whether this one takes what waits
-    for a queue into the stream.
+    `engines` is how many engines share a queue, `tops_up` says whether this one lets out what waits
+    for a queue. `on_low` is called when much was dispatched since the last reading: `refresh`
+    should come soon.
     """
 
     def __init__(
@@ -69,6 +100,8 @@ class Windows:
         self._tops_up = tops_up
         self._windows: dict[str, _Window] = {}
         self._waiting: set[str] = set()
+        self._sharing = 1
+        self.on_low: Callable[[], None] = lambda: None
         self.full: Mapping[str, int] = {}
         """Queue → from which level on it takes nothing that is only now ready."""
         self.exhausted: Mapping[str, int] = {}
@@ -77,43 +110,63 @@ class Windows:
     def room(self, queue: str) -> int:
         """How many dispatches this engine may still hand to the queue; never negative."""
         window = self._windows.get(queue) or _Window()
-        free = self._dispatches_max - window.stored
-        if window.backlog is None:
-            free //= max(1, self._engines())
-        elif not self._tops_up(queue):
-            return 0  # what waits goes first, and another engine takes it
-        return max(0, free - window.since)
+        engines = max(1, self._engines())
+        whole = self._dispatches_max
+        # What each of several engines may have dispatched at most without having been seen.
+        share = 0 if engines == 1 else whole // (2 * engines)
+        if window.backlog is not None:
+            if not self._tops_up(queue):
+                return 0  # what waits goes first, and another engine takes it
+            free = whole - (engines - 1) * share - window.undone
+        elif engines == 1:
+            free = whole - window.undone
+        else:
+            free = min(share, (whole // 2 - window.undone) // engines)
+        return max(0, free - window.used)
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether some queue that this engine tops up is so full that steps wait for a reading."""
+        if self._engines() <= 1:
+            return False
+        return any(
+            2 * (window.undone + window.used) > self._dispatches_max and self._tops_up(queue)
+            for queue, window in self._windows.items()
+        )
 
     # What happens to dispatches
 
-    def take(self, queue: str) -> None:
-        """A dispatch was decided; it counts from now on."""
-        self._window(queue).deciding += 1
+    def take(self, queue: str, count: int) -> None:
+        """Dispatches were decided; they count from now on."""
+        window = self._window(queue)
+        window.deciding += count
+        if window.used < window.enough:
+            return
+        if window.backlog is None and not window.asked and window.used >= _ASKED_AFTER:
+            window.asked = True
+            self.on_low()
         self._judge(queue)
 
+    def spend(self, taken: Mapping[str, int]) -> None:
+        """The transaction that had decided these has committed."""
+        for queue, count in taken.items():
+            window = self._window(queue)
+            window.deciding -= count
+            window.committed += count
+
     def give_back(self, taken: Mapping[str, int]) -> None:
-        """The transaction that had decided these is over, whatever became of it."""
+        """The transaction that had decided these is over, and has written none of them."""
         for queue, count in taken.items():
             self._window(queue).deciding -= count
-            self._judge(queue)
+            if queue in self.exhausted:
+                self._judge(queue)
 
-    def committed(self, draft: RunDraft) -> None:
-        """Note the dispatches that a committed draft has written, and those that it has ended."""
-        now = self._shell.clock.now()
-        for effect in draft.dispatches:
-            self._window(effect.queue).unconfirmed[effect.token] = now
-            self._judge(effect.queue)
-        for revoked in draft.revoked:
-            self._window(revoked.queue).unconfirmed.pop(revoked.token, None)
-
-    def stored(self, token: str, subject: str, seq: int) -> None:
-        """The stream has the dispatch."""
-        del seq
-        queue = subjects.parse_dispatch(subject, self._shell.prefix).queue
-        window = self._window(queue)
-        window.confirmed += 1
-        if window.unconfirmed.pop(token, None) is None:
-            self._judge(queue)  # another engine had committed it
+    def ended(self, tokens: Iterable[RevokeToken]) -> None:
+        """Dispatches have ended in a commit of this engine: full queues are worth a look."""
+        for revoked in tokens:
+            window = self._windows.get(revoked.queue)
+            if window is not None:
+                window.wake()
 
     # What the servers say
 
@@ -124,54 +177,90 @@ class Windows:
             self._judge(queue)
         self._waiting = set(levels)
 
-    async def refresh(self, queues: Iterable[str] | None = None) -> int:
-        """Ask about these queues, or about those that may be half full or have something waiting;
-        returns how many were asked about. Raises BusUnavailable or StoreUnavailable."""
-        wanted = sorted(self._windows) if queues is None else sorted(queues)
+    async def refresh(
+        self, queues: Iterable[str] | None = None, *, paused: Collection[str] = ()
+    ) -> int:
+        """Read these queues, or those that are in use or have something waiting that this engine
+        may let out; returns how many were read. `paused` are holders: what a paused queue holds
+        does not stand in line.
+
+        Raises StoreUnavailable. NATS may be away: what is undone is known without it.
+        """
+        self._share_anew()
+        now = time.monotonic()
         if queues is None:
-            wanted = [queue for queue in wanted if self._is_of_interest(self._windows[queue])]
-        for first in range(0, len(wanted), _READINGS_AT_ONCE):
-            chunk = wanted[first : first + _READINGS_AT_ONCE]
-            await asyncio.gather(*(self._read(queue) for queue in chunk))
-        await self._forget_published()
+            wanted = [name for name in sorted(self._windows) if self._is_of_interest(name, now)]
+        else:
+            wanted = sorted(queues)
+        if not wanted:
+            return 0
+        # What commits while the servers answer may or may not be in their answers: it counts.
+        known = {queue: self._window(queue).committed for queue in wanted}
+        facts = await self._shell.store.admission.queues(wanted, self._dispatches_max)
+        await self._look_at_stream(
+            [name for name in wanted if self._is_due(name, facts[name], now)]
+        )
+        for queue in wanted:
+            window = self._window(queue)
+            window.undone = max(facts[queue].undone, window.stored)
+            window.committed -= known[queue]
+            window.backlog = _backlog(queue, facts[queue], paused)
+            window.asked = False
+            if window.backlog is not None:
+                self._waiting.add(queue)
+            self._judge(queue)
+            if self.room(queue):
+                window.wake()
+            else:
+                window.rest(now)
+            self._shell.metrics.dispatches_undone.labels(queue=queue).set(window.undone)
         return len(wanted)
 
-    def _is_of_interest(self, window: _Window) -> bool:
-        undone = window.stored + window.since * max(1, self._engines())
-        return window.backlog is not None or 2 * undone > self._dispatches_max
+    def _share_anew(self) -> None:
+        """Engines have come or gone: the share of every queue is another one."""
+        sharing = max(1, self._engines())
+        if sharing != self._sharing:
+            self._sharing = sharing
+            for queue in self._windows:
+                self._judge(queue)
 
-    async def _read(self, queue: str) -> None:
+    def _is_of_interest(self, queue: str, now: float) -> bool:
+        window = self._windows[queue]
+        if now < window.rest_until:
+            return False
+        if window.backlog is not None:
+            return self._tops_up(queue)
+        return bool(window.undone or window.used)
+
+    def _is_due(self, queue: str, facts: QueueFacts, now: float) -> bool:
+        """Whether the stream may hold more than Postgres knows of, and it matters."""
         window = self._window(queue)
-        # What is confirmed while the server answers may or may not be in its answer: it counts.
-        known = window.confirmed
+        if facts.undone >= self._dispatches_max or not self._shell.bus.connected:
+            return False
+        half_full = 2 * max(facts.undone, window.stored) > self._dispatches_max
+        waits = facts.window_level is not None or facts.pause_level is not None
+        return half_full or waits or now >= window.stored_until
+
+    async def _look_at_stream(self, queues: Sequence[str]) -> None:
+        until = time.monotonic() + _STREAM_SECONDS
+        for first in range(0, len(queues), _READINGS_AT_ONCE):
+            chunk = queues[first : first + _READINGS_AT_ONCE]
+            try:
+                counts = await asyncio.gather(*(self._count_stored(queue) for queue in chunk))
+            except BusUnavailable:
+                return  # what was last seen has to do
+            for queue, count in zip(chunk, counts, strict=True):
+                window = self._window(queue)
+                window.stored, window.stored_until = count, until
+
+    async def _count_stored(self, queue: str) -> int:
         states = await asyncio.gather(
             *(
                 self._shell.bus.consumer_state(self._stream, subjects.queue_consumer(queue, level))
                 for level in range(len(PRIORITIES))
             )
         )
-        window.stored = sum(s.pending + s.ack_pending for s in states if s is not None)
-        window.confirmed -= known
-        self._shell.metrics.dispatches_undone.labels(queue=queue).set(window.stored)
-        self._judge(queue)
-
-    async def _forget_published(self) -> None:
-        """Drop tokens that another engine has published, or whose step a loss has taken away."""
-        before = self._shell.clock.now() - _DOUBTED_AFTER
-        doubted = [
-            (window, token)
-            for window in self._windows.values()
-            for token in _until(window.unconfirmed, before)
-        ][:_DOUBTED_MAX]
-        if not doubted:
-            return
-        waiting = await self._shell.store.admission.unpublished([token for _, token in doubted])
-        for window, token in doubted:
-            if token in waiting:
-                window.unconfirmed.pop(token, None)
-                window.unconfirmed[token] = self._shell.clock.now()
-            else:
-                window.unconfirmed.pop(token, None)
+        return sum(state.pending + state.ack_pending for state in states if state is not None)
 
     def _window(self, queue: str) -> _Window:
         window = self._windows.get(queue)
@@ -181,9 +270,13 @@ class Windows:
 
     def _judge(self, queue: str) -> None:
         """Bring `full` and `exhausted` up to date; they are replaced, never changed."""
-        none_left = self.room(queue) == 0
-        self.exhausted = _with(self.exhausted, queue, 0 if none_left else None)
-        self.full = _with(self.full, queue, 0 if none_left else self._window(queue).backlog)
+        window = self._window(queue)
+        room = self.room(queue)
+        # Where something waits, who may dispatch hangs on more than on numbers.
+        until_asked = room if window.asked else room // 2
+        window.enough = window.used + until_asked if window.backlog is None else 0
+        self.exhausted = _with(self.exhausted, queue, None if room else 0)
+        self.full = _with(self.full, queue, window.backlog if room else 0)
 
 
 def count_by_queue(effects: Iterable[object]) -> dict[str, int]:
@@ -195,14 +288,11 @@ def count_by_queue(effects: Iterable[object]) -> dict[str, int]:
     return counts
 
 
-def _until(tokens: Mapping[str, datetime], before: datetime) -> Sequence[str]:
-    """The tokens from before this instant: they stand in order of time."""
-    found: list[str] = []
-    for token, at in tokens.items():
-        if at > before or len(found) >= _DOUBTED_MAX:
-            break
-        found.append(token)
-    return found
+def _backlog(queue: str, facts: QueueFacts, paused: Collection[str]) -> int | None:
+    levels = [facts.window_level]
+    if holder(Scope.QUEUE, queue) not in paused:
+        levels.append(facts.pause_level)
+    return min((level for level in levels if level is not None), default=None)
 
 
 def _with(levels: Mapping[str, int], queue: str, level: int | None) -> Mapping[str, int]:

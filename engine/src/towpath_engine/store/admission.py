@@ -4,7 +4,7 @@ A batch that writes dispatches says under which pauses it decided them (`BatchWr
 and is refused with PausesChanged when these have changed: a pause that was answered holds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -46,6 +46,21 @@ class HeldStep(Struct, frozen=True, kw_only=True):
     ready_at: datetime
 
 
+class QueueFacts(Struct, frozen=True, kw_only=True):
+    """A queue as of one instant. `undone` counts its dispatches that have not ended: in the outbox,
+    in the stream or with a worker.
+
+    `window_level` and `pause_level` are the most urgent of what its window and its pause (or one
+    that was lifted a moment ago) hold back; None: they hold nothing. `known_since` is when the
+    queue was first named; None: it never was.
+    """
+
+    undone: int
+    window_level: int | None
+    pause_level: int | None
+    known_since: datetime | None
+
+
 class AdmissionTable(Protocol):
     """Pauses, and what is held back. Every method raises StoreUnavailable."""
 
@@ -73,6 +88,11 @@ class AdmissionTable(Protocol):
     async def held(self, held_by: str, *, by_level: int, by_time: int) -> list[HeldStep]:
         """The first steps by level, then time, together with those that have waited longest,
         whatever their level; each once, in no order."""
+        ...
+
+    async def queues(self, names: Sequence[str], limit: int) -> Mapping[str, QueueFacts]:
+        """How full each of these is and what waits for it, all as of the same instant. Undone
+        dispatches are counted up to `limit`: the cost is theirs, not that of what waits."""
         ...
 
     async def unpublished(self, tokens: Sequence[str]) -> set[str]:

@@ -11,19 +11,23 @@ from towpath_engine.core.model import Step
 
 class QueuePlace(Struct, frozen=True, kw_only=True):
     """Where a dispatch stands: those of a more urgent level, and earlier ones of its own, go
-    before it."""
+    before it; of one instant by run and path."""
 
     queue: str
     level: int
     dispatched_at: datetime
+    run_id: str
+    path: str
 
 
 class HeldPlace(Struct, frozen=True, kw_only=True):
-    """Where a step that is held back stands: by level, then time."""
+    """Where a step that is held back stands: by level, then time, then run and path."""
 
     held_by: str
     level: int
     ready_at: datetime
+    run_id: str
+    path: str
 
 
 class HeldBacklog(Struct, frozen=True, kw_only=True):

@@ -133,7 +133,7 @@ class MemoryStore:
             new = sorted(set(queues) - self._state.queues.keys())
             if new and len(self._state.queues) + len(new) > count_max:
                 return None
-            self._state.queues.update(dict.fromkeys(new))
+            self._state.queues.update(dict.fromkeys(new, self._clock()))
             return new
 
     async def remove_queues(self, queues: Sequence[str]) -> None:

@@ -1,11 +1,11 @@
 """Pauses and held steps over dictionaries."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from towpath_engine.core.gate import Scope
-from towpath_engine.store.admission import Backlog, HeldStep, Pause, Pauses
+from towpath_engine.core.gate import Scope, holder
+from towpath_engine.store.admission import Backlog, HeldStep, Pause, Pauses, QueueFacts
 from towpath_engine.store.derive import RUN_PATH, ReadyStep
 from towpath_engine.store.memory_state import MemoryState
 
@@ -77,6 +77,31 @@ class MemoryAdmission:
             )
             for row in {(row.run_id, row.path): row for row in chosen}.values()
         ]
+
+    async def queues(self, names: Sequence[str], limit: int) -> Mapping[str, QueueFacts]:
+        """See AdmissionTable."""
+        state = self._state()
+        live = [
+            row.queue
+            for rows in state.open_steps.values()
+            for row in rows.values()
+            if row.token is not None
+        ]
+
+        def level_of(scope: Scope, name: str) -> int | None:
+            held_by = holder(scope, name)
+            levels = (row.level for row in state.ready.values() if row.held_by == held_by)
+            return min(levels, default=None)
+
+        return {
+            name: QueueFacts(
+                undone=min(limit, live.count(name)),
+                window_level=level_of(Scope.WINDOW, name),
+                pause_level=level_of(Scope.QUEUE, name),
+                known_since=state.queues.get(name),
+            )
+            for name in names
+        }
 
     async def unpublished(self, tokens: Sequence[str]) -> set[str]:
         """See AdmissionTable."""

@@ -45,7 +45,8 @@ class MemoryInsight:
                 limit,
                 sum(
                     row.held_by == place.held_by
-                    and (row.level, row.ready_at) < (place.level, place.ready_at)
+                    and (row.level, row.ready_at, row.run_id, row.path)
+                    < (place.level, place.ready_at, place.run_id, place.path)
                     for row in rows
                 ),
             )
@@ -96,5 +97,5 @@ def _goes_before(row: OpenStep, place: QueuePlace) -> bool:
         return False
     if row.queue != place.queue or row.dispatched_at is None:
         return False
-    earlier = row.level == place.level and row.dispatched_at < place.dispatched_at
-    return row.level < place.level or earlier
+    mine = (row.level, row.dispatched_at, row.run_id, row.path)
+    return mine < (place.level, place.dispatched_at, place.run_id, place.path)

@@ -27,7 +27,7 @@ class MemoryState:
 
     def __init__(self) -> None:
         self.workflows: dict[str, tuple[WorkflowVersion, ...]] = {}
-        self.queues: dict[str, None] = {}
+        self.queues: dict[str, datetime] = {}
         self.runs: dict[str, Run] = {}
         self.keys: dict[Name, str] = {}
         self.requests: dict[Name, str] = {}

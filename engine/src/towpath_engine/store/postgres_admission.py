@@ -1,10 +1,10 @@
 """Pauses and held steps on Postgres."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from towpath_engine.core.gate import Scope
-from towpath_engine.store.admission import Backlog, HeldStep, Pause, Pauses
+from towpath_engine.core.gate import Scope, holder
+from towpath_engine.store.admission import Backlog, HeldStep, Pause, Pauses, QueueFacts
 from towpath_engine.store.derive import RUN_PATH
 from towpath_engine.store.session import Connection, fetch, fetch_value, translating
 
@@ -80,6 +80,27 @@ class PostgresAdmission:
             )
             for row in rows
         ]
+
+    async def queues(self, names: Sequence[str], limit: int) -> Mapping[str, QueueFacts]:
+        """See AdmissionTable."""
+        async with self._connect() as connection:
+            rows = await fetch(
+                connection,
+                "queue_facts",
+                names=list(names),
+                windows=[holder(Scope.WINDOW, name) for name in names],
+                pauses=[holder(Scope.QUEUE, name) for name in names],
+                limit=limit,
+            )
+        return {
+            row["name"]: QueueFacts(
+                undone=row["undone"],
+                window_level=row["window_level"],
+                pause_level=row["pause_level"],
+                known_since=row["created_at"],
+            )
+            for row in rows
+        }
 
     async def unpublished(self, tokens: Sequence[str]) -> set[str]:
         """See AdmissionTable."""

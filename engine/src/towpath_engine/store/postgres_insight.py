@@ -36,6 +36,8 @@ class PostgresInsight:
                 queue=[place.queue for place in places],
                 level=[place.level for place in places],
                 dispatched_at=[place.dispatched_at for place in places],
+                run_id=[place.run_id for place in places],
+                path=[place.path for place in places],
                 limit=limit,
             )
         return [row["ahead"] for row in rows]
@@ -49,6 +51,8 @@ class PostgresInsight:
                 held_by=[place.held_by for place in places],
                 level=[place.level for place in places],
                 ready_at=[place.ready_at for place in places],
+                run_id=[place.run_id for place in places],
+                path=[place.path for place in places],
                 limit=limit,
             )
         return [row["ahead"] for row in rows]

@@ -88,7 +88,7 @@ class Explain:
         queues = await self._queues(reasons)
         able = await self._able(reasons)
         pauses = await self._pauses(reasons)
-        ahead = await self._ahead(reasons)
+        ahead = await self._ahead(run, reasons)
         outbox = await self._outbox(reasons)
         letters = await self._shell.store.insight.letters_of(run.id, REASONS_MAX)
         places = [(one.queue, one.worker_id) for one in reasons if one.queue and one.worker_id]
@@ -186,18 +186,30 @@ class Explain:
             for pause in known.pauses
         }
 
-    async def _ahead(self, reasons: Sequence[Reason]) -> dict[int, int]:
+    async def _ahead(self, run: Run, reasons: Sequence[Reason]) -> dict[int, int]:
         """Index of a reason → how many go before it, for the first few that are in a queue."""
         queued: dict[int, QueuePlace] = {}
         held: dict[int, HeldPlace] = {}
         for index, one in enumerate(reasons):
             if one.since is None or one.level is None or len(queued) + len(held) >= _PLACES_MAX:
                 continue
+            path = one.path or ""
             if one.kind is ReasonKind.DISPATCH and one.queue is not None:
-                place = QueuePlace(queue=one.queue, level=one.level, dispatched_at=one.since)
-                queued[index] = place
+                queued[index] = QueuePlace(
+                    queue=one.queue,
+                    level=one.level,
+                    dispatched_at=one.since,
+                    run_id=run.id,
+                    path=path,
+                )
             elif one.kind is ReasonKind.READY and one.held_by is not None:
-                held[index] = HeldPlace(held_by=one.held_by, level=one.level, ready_at=one.since)
+                held[index] = HeldPlace(
+                    held_by=one.held_by,
+                    level=one.level,
+                    ready_at=one.since,
+                    run_id=run.id,
+                    path=path,
+                )
         insight = self._shell.store.insight
         found: dict[int, int] = {}
         if queued:
