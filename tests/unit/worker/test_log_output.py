@@ -70,13 +70,20 @@ async def test_a_json_line_has_it_in_fields() -> None:
     with output(LogFormat.JSON) as stream:
         run_id = (await run_task(worker, "loop")).output
         await run_task(worker, "thread")
-        library.warning("odd \ud800 %s", "thing", extra={"level": "mine", "what": object()})
-    own, other, failed, odd = (json.loads(line) for line in stream.getvalue().splitlines())
+    own, other, failed = (json.loads(line) for line in stream.getvalue().splitlines())
     assert own["timestamp"].endswith("+00:00")
     assert own["event"] == "own"
     assert (own["run_id"], own["step"], own["attempt"], own["sku"]) == (run_id, "step", 1, "A")
     assert (other["logger"], other["run_id"], other["step"]) == ("a.library", run_id, "its own")
     assert failed["exception"].startswith("Traceback")
+
+
+def test_a_json_line_can_carry_what_no_json_can() -> None:
+    extra: dict[str, object] = {"level": "mine", "what": object()}
+    record = library.makeRecord(
+        "a.library", logging.WARNING, __file__, 1, "odd \ud800 %s", ("thing",), None, extra=extra
+    )
+    odd = json.loads(formatter(LogFormat.JSON).format(record))
     assert (odd["event"], odd["level"]) == ("odd ? thing", "warning")
     assert "object at" in odd["what"]
 
