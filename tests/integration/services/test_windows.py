@@ -14,7 +14,7 @@ from nats.errors import Error as NatsError
 
 from tests.support.counted import counted
 from tests.support.engines import running
-from tests.support.eventually import until_async
+from tests.support.eventually import let_pass, until_async
 from tests.support.pools import complete_all, start_many, take_all
 from tests.support.wire_client import WireClient, connected
 from tests.support.workflows import one_task
@@ -82,7 +82,7 @@ class Watcher:
             while True:
                 self.stored = max(self.stored, await stored(wire))
                 self.undone = max(self.undone, await undone(connection))
-                await asyncio.sleep(_LOOK_SECONDS)
+                await let_pass(_LOOK_SECONDS)
 
         task = asyncio.create_task(look())
         try:
