@@ -78,8 +78,10 @@ class Watcher:
             settings.postgres_url, server_settings={"search_path": settings.postgres_schema}
         )
 
+        is_over = asyncio.Event()
+
         async def look() -> None:
-            while True:
+            while not is_over.is_set():
                 self.stored = max(self.stored, await stored(wire))
                 self.undone = max(self.undone, await undone(connection))
                 await let_pass(_LOOK_SECONDS)
@@ -87,10 +89,9 @@ class Watcher:
         task = asyncio.create_task(look())
         try:
             yield self
-            assert not task.done(), task
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            is_over.set()  # a cancellation may get lost in a request that is answered just then
+            await task
             await connection.close()
 
 
