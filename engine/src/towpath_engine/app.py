@@ -72,7 +72,8 @@ def _relax_collector() -> None:
 async def started(settings: Settings) -> AsyncGenerator[Engine]:
     """An engine that runs while the context is open, with its health pages.
 
-    Raises SchemaMismatch, BusRefused, StoreUnavailable or BusUnavailable if it can't start.
+    Raises SchemaMismatch, BusRefused, PortUnavailable, StoreUnavailable or BusUnavailable if it
+    can't start.
     """
     metrics = Metrics()
     stored = expression_limits(settings).for_stored()

@@ -29,6 +29,10 @@ _REASONS = {
 }
 
 
+class PortUnavailable(Exception):  # noqa: N818 - named for what happened
+    """The health pages can't listen where the settings say: most often another engine does."""
+
+
 class HealthServer:
     """Serves the three pages until `stop()`.
 
@@ -43,10 +47,17 @@ class HealthServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port (the chosen one when `port` is 0). Raises OSError."""
-        self._server = await asyncio.start_server(
-            self._accept, host, port, limit=_REQUEST_BYTES_MAX
-        )
+        """Listen; returns the port (the chosen one when `port` is 0). Raises PortUnavailable."""
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, host, port, limit=_REQUEST_BYTES_MAX
+            )
+        except OSError as error:
+            message = (
+                f"can't serve health and metrics at {host}:{port}: {error.strerror or error}; "
+                "give each engine of a machine a TOWPATH_HTTP_PORT of its own (0: any free one)"
+            )
+            raise PortUnavailable(message) from error
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:

@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from towpath_engine.health import HealthServer
+from towpath_engine.cli.exits import Exit
+from towpath_engine.cli.failures import explain
+from towpath_engine.health import HealthServer, PortUnavailable
 from towpath_engine.metrics import Metrics
 
 HOST = "127.0.0.1"
@@ -119,3 +121,17 @@ async def test_connections_that_say_nothing_take_no_more_than_their_number(port:
         writer.close()
         await writer.wait_closed()
     assert (await get(port, "/livez"))[0] == b"HTTP/1.1 200 OK"
+
+
+async def test_a_port_that_another_engine_has_is_named_with_the_setting() -> None:
+    first, second = HealthServer(Metrics(), {}), HealthServer(Metrics(), {})
+    port = await first.start("127.0.0.1", 0)
+    try:
+        with pytest.raises(PortUnavailable, match=f"127.0.0.1:{port}.*TOWPATH_HTTP_PORT") as found:
+            await second.start("127.0.0.1", port)
+    finally:
+        await second.stop()
+        await first.stop()
+    told = explain(found.value)
+    assert told is not None
+    assert told.status is Exit.REFUSED

@@ -61,4 +61,5 @@ _STATUS_BY_NAME = {
     "towpath_engine.store.errors.SchemaMismatch": Exit.REFUSED,
     "towpath_engine.bus.errors.BusUnavailable": Exit.UNREACHABLE,
     "towpath_engine.bus.errors.BusRefused": Exit.REFUSED,
+    "towpath_engine.health.PortUnavailable": Exit.REFUSED,
 }
