@@ -105,7 +105,7 @@ def test_a_queued_step_says_how_many_come_first_and_that_nobody_pulls() -> None:
         (
             ReasonFacts(workers=2, workers_able=0, pulls=4),
             ", but none of the 2 workers of queue 'default' has task 'work': start one that has "
-            "it, or deploy the workflow with the right task or queue",
+            "it, or deploy the workflow with the right name and restart the run",
         ),
     ],
 )
@@ -171,7 +171,7 @@ def test_an_attempt_that_no_worker_knows_says_so_and_what_to_do() -> None:
     assert says(story, ReasonFacts(workers=1, workers_able=0)) == (
         "work was given back by its worker 2 times in a row and is dispatched again at "
         "2030-01-01T00:00:03Z; the only worker of queue 'default' does not have task 'work': start "
-        "one that has it, or deploy the workflow with the right task or queue"
+        "one that has it, or deploy the workflow with the right name and restart the run"
     )
     assert "does not have" not in says(story, ReasonFacts(workers=1, workers_able=1))
 

@@ -220,7 +220,7 @@ def _unable(reason: Reason, facts: ReasonFacts) -> str:
         if facts.workers == 1
         else f"none of the {facts.workers} workers of queue {reason.queue!r} has"
     )
-    fix = "start one that has it, or deploy the workflow with the right task or queue"
+    fix = "start one that has it, or deploy the workflow with the right name and restart the run"
     return f"{who} task {reason.task!r}: {fix}"
 
 
