@@ -14,14 +14,13 @@ from towpath_engine.core.explain import Reason, ReasonKind, reasons_of, wake_at_
 from towpath_engine.core.model import Run
 from towpath_engine.core.sentences import Outbox, PauseFacts, ReasonFacts
 from towpath_engine.core.states import SETTLED_RUN, WaitReason
-from towpath_engine.services.api.errors import ApiFailureError
+from towpath_engine.services.api.reading import read_at_rest
 from towpath_engine.services.api.router import RequestReader
 from towpath_engine.services.api.views import instant
 from towpath_engine.services.queue_look import QueueLook, QueueState
 from towpath_engine.services.shell import Shell
 from towpath_engine.store.insight import HeldPlace, QueuePlace
 from towpath_engine.store.workers import TaskPlace, TaskWorkers
-from towpath_protocol.errors import ErrorCode
 from towpath_protocol.operation_replies import KeptSignalView, ReasonView, RunExplanation
 from towpath_protocol.operations import ExplainRun
 from towpath_protocol.times import format_instant
@@ -50,16 +49,7 @@ class Explain:
     async def explain(self, request: ApiRequest) -> RunExplanation:
         """run.explain"""
         body = self._reader.read(request, ExplainRun)
-        store = self._shell.store
-        run = await store.get_run(body.run_id)
-        if run is None:
-            raise ApiFailureError(ErrorCode.RUN_NOT_FOUND, f"run {body.run_id} does not exist")
-        omitted = 0
-        if run.status not in SETTLED_RUN:
-            steps = await store.insight.open_steps(run.id, REASONS_MAX)
-            run = replace(run, steps={step.path: step for step in steps})
-            if len(steps) == REASONS_MAX:
-                omitted = await store.insight.count_open_steps(run.id) - len(steps)
+        run, omitted = await read_at_rest(self._shell.store, body.run_id, self._with_open_steps)
         reasons = reasons_of(run)
         kept = await self._kept(run)
         facts = await self._facts(run, reasons, kept)
@@ -79,6 +69,17 @@ class Explain:
             reasons_omitted=omitted or UNSET,
             kept_signals=tuple(kept) or UNSET,
         )
+
+    async def _with_open_steps(self, run: Run) -> tuple[Run, int]:
+        """The run with its first open steps, and how many more there are."""
+        if run.status in SETTLED_RUN:
+            return run, 0
+        insight = self._shell.store.insight
+        steps = await insight.open_steps(run.id, REASONS_MAX)
+        opened = replace(run, steps={step.path: step for step in steps})
+        if len(steps) < REASONS_MAX:
+            return opened, 0
+        return opened, await insight.count_open_steps(run.id) - len(steps)
 
     async def _facts(
         self, run: Run, reasons: Sequence[Reason], kept: Sequence[KeptSignalView]

@@ -10,6 +10,7 @@ from towpath_engine.core.states import SETTLED_RUN, RunStatus
 from towpath_engine.services.api import views
 from towpath_engine.services.api.errors import ApiFailureError
 from towpath_engine.services.api.pages import bad_cursor, fitting_count
+from towpath_engine.services.api.reading import existing, read_at_rest
 from towpath_engine.services.api.router import RequestReader
 from towpath_engine.services.result_waiters import ResultWaiters
 from towpath_engine.store.errors import CursorError
@@ -49,11 +50,14 @@ class Queries:
     async def get(self, request: ApiRequest) -> RunView:
         """run.get"""
         body = self._reader.read(request, GetRun)
-        run = await self._run(body.run_id)
         if not body.steps:
-            return views.run_view(run, (), None)
-        steps, cursor = await self._steps(run, body.steps_cursor)
-        return views.run_view(run, steps, cursor)
+            return views.run_view(await self._run(body.run_id), (), None)
+
+        async def view(run: Run) -> RunView:
+            steps, cursor = await self._steps(run, body.steps_cursor)
+            return views.run_view(run, steps, cursor)
+
+        return await read_at_rest(self._store, body.run_id, view)
 
     async def _steps(self, run: Run, after: str | None) -> tuple[tuple[StepView, ...], str | None]:
         """A page of steps by path: those with a row, and those of the definition without one."""
@@ -169,10 +173,7 @@ class Queries:
         return RunLogs(logs=taken, next_after=taken[-1].number if more and taken else None)
 
     async def _run(self, run_id: str) -> Run:
-        run = await self._store.get_run(run_id)
-        if run is None:
-            raise ApiFailureError(ErrorCode.RUN_NOT_FOUND, f"there is no run {run_id}")
-        return run
+        return await existing(self._store, run_id)
 
 
 def _cut(value: bytes, offset: int) -> bytes:
