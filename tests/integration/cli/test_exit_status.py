@@ -3,6 +3,8 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from tests.support.command_line import background, succeed
 from tests.support.eventually import eventually_sync
 from tests.support.processes import towpath
+from towpath_engine.cli.connection import refusal
+from towpath_worker import ApiError
 
 Environment = dict[str, str]
 
@@ -25,7 +29,6 @@ CASES = {
         ["retry", "fragile/ended"],
         ["start", "approval", "--key", "live"],
     ],
-    1: [["replay", "altered.json"]],
     2: [
         ["list", "--limit", "some"],
         ["nonsense"],
@@ -67,8 +70,9 @@ CASES = {
         ["result", "approval/live", "--timeout", "0.2"],
         ["start", "approval", "--key", "live", "--wait", "--timeout", "0.2"],
     ],
+    8: [["replay", "altered.json"]],
 }  # fmt: skip
-INTERRUPTED = 130
+BUG, INTERRUPTED = 1, 130
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +96,17 @@ def test_every_status_of_the_page_is_brought_about_here() -> None:
     documented = {
         int(found) for found in re.findall(r"^\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
     }
-    assert documented == {*CASES, INTERRUPTED}
+    assert documented == {*CASES, BUG, INTERRUPTED}
+
+
+def test_an_error_of_ours_ends_with_the_status_of_a_bug() -> None:
+    fault = refusal(ApiError("internal", "a fault of the engine", status=500))
+    away = refusal(ApiError("unavailable", "no Postgres", status=500))
+    assert (fault.status, away.status) == (BUG, 3)
+    broken = "from towpath_engine.cli import views; del views.COMMANDS"
+    code = f"{broken}; from towpath_engine.cli.main import main; raise SystemExit(main(['list']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, "this is a bug of Towpath" in done.stderr) == (BUG, True)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +123,7 @@ def test_a_command_ends_with_the_status_of_the_page(
     done = towpath(*arguments, environment=environment, working_dir=folder)
     assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
     # A replay shows what differs where a comparison does.
-    assert bool(done.stdout if status == 1 else done.stderr) or status == 0
+    assert bool(done.stdout if status == 8 else done.stderr) or status == 0
 
 
 def test_an_interrupted_command_ends_with_the_status_of_the_page(

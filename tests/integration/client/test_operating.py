@@ -139,6 +139,22 @@ async def test_runs_are_found_by_filters_over_pages_and_by_key(
         await client.find("waiting", "no")
 
 
+async def test_an_old_run_that_goes_on_is_found_by_its_key_whatever_ended_after_it(
+    client: Client,
+) -> None:
+    steps = [{"name": "w", "wait": {"signal": "go"}}, {"name": "b", "pass": "${ 1 / 0 * input }"}]
+    await client.deploy({"workflow": "hopeless", "steps": steps})
+    old = await client.start("hopeless", 1, key="k")
+    await old.signal("go")
+    with pytest.raises(RunFailed):
+        await old.result(timeout=DEADLINE_SECONDS)
+    newer = await client.start("hopeless", 1, key="k")
+    await newer.cancel()
+    assert (await client.find("hopeless", "k")).run_id == newer.run_id
+    await old.redrive("w")
+    assert (await client.find("hopeless", "k")).run_id == old.run_id
+
+
 async def test_a_run_tells_its_status_its_steps_and_why_it_lives(
     client: Client, wire: WireClient
 ) -> None:

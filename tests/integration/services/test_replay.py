@@ -131,7 +131,7 @@ async def test_the_first_difference_is_shown_with_both_sides(
     file = tmp_path / "run.json"
     file.write_text(json.dumps(document))
     replayed = await towpath(settings, "replay", str(file))
-    assert replayed.returncode == 1
+    assert replayed.returncode == 8
     assert f"different at seq {changed['seq']}" in replayed.stdout
     assert "what differs: data" in replayed.stdout
     assert "1000000" in replayed.stdout
@@ -139,7 +139,7 @@ async def test_the_first_difference_is_shown_with_both_sides(
     document["run"]["metadata"] = {"m": 2}
     file.write_text(json.dumps(document))
     replayed = await towpath(settings, "replay", str(file))
-    assert replayed.returncode == 1
+    assert replayed.returncode == 8
     assert "metadata of the run came out otherwise" in replayed.stdout
 
 

@@ -33,6 +33,8 @@ from towpath_worker.values import Json, to_json
 LIMITS: Final = WireLimits()
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 PAGE: Final = 100
+LIVE: Final = ("pending", "running", "waiting", "compensating")
+"""The statuses of a run that holds its key."""
 
 
 class Client(OperatorCalls):
@@ -243,16 +245,29 @@ class Client(OperatorCalls):
 
         Raises LookupError when no run has or had it.
         """
+        newest = await self._first(workflow, key)
+        if newest is None:
+            raise LookupError(f"no run of workflow {workflow!r} has or had the key {key!r}")
+        if newest.settled_at is None:
+            return self.handle(newest.run_id)
+        # An older run may be live again: a retry gave it its key back.
+        for status in LIVE:
+            live = await self._first(workflow, key, status=status)
+            if live is not None:
+                return self.handle(live.run_id)
+        return self.handle(newest.run_id)
+
+    async def _first(
+        self, workflow: str, key: str, *, status: str | None = None
+    ) -> replies.RunSummary | None:
+        """The newest run with the key, or the newest in this status."""
         cursor: str | None = None
         while True:
             # A page may be short, and even empty, before the last one.
-            page = await self.list_page(workflow, key=key, cursor=cursor)
+            page = await self.list_page(workflow, key=key, status=status, cursor=cursor, limit=1)
             cursor = page.next_cursor
-            if page.runs:
-                live = [run for run in page.runs if run.settled_at is None]
-                return self.handle((live or page.runs)[0].run_id)
-            if cursor is None:
-                raise LookupError(f"no run of workflow {workflow!r} has or had the key {key!r}")
+            if page.runs or cursor is None:
+                return page.runs[0] if page.runs else None
 
     async def get(self, run_id: str, *, steps_cursor: str | None = None) -> replies.RunView:
         """The run with a page of its steps. NotFoundError: `run_not_found`."""

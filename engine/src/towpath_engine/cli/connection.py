@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from towpath_engine.cli.arguments import Arguments
-from towpath_engine.cli.exits import EXIT_BY_STATUS, Exit
+from towpath_engine.cli.exits import EXIT_BY_CODE, EXIT_BY_STATUS, Exit
 from towpath_engine.cli.failures import CommandError
 from towpath_engine.cli.output import print_notice
 from towpath_engine.cli.terminal import terminal
@@ -91,7 +91,8 @@ def name_server(arguments: Arguments) -> None:
 
 def refusal(error: ApiError) -> CommandError:
     """The engine's no, with every fault of a definition on a line of its own."""
-    status = EXIT_BY_STATUS.get(error.status, Exit.REFUSED)
+    by_status = EXIT_BY_STATUS.get(error.status, Exit.REFUSED)
+    status = EXIT_BY_CODE.get(error.code, by_status)
     faults = error.faults if isinstance(error, DefinitionRefusedError) else ()
     if faults:
         lines = [f"{fault.path or 'definition'}: {fault.message}" for fault in faults]

@@ -10,9 +10,8 @@ class Exit(IntEnum):
 
     OK = 0
     BUG = 1
-    """An error of Towpath itself; stderr has a traceback for the bug report."""
-    DIFFERENT = 1
-    """`replay`: the history does not come out the same, as a comparison by `diff` ends."""
+    """An error of Towpath itself; stderr has a traceback for the bug report, or the engine's log
+    has it."""
     USAGE = 2
     """The arguments, a setting or an input file can't be used."""
     UNREACHABLE = 3
@@ -26,15 +25,19 @@ class Exit(IntEnum):
     """`result`, `watch` or `start --wait`: the run settled otherwise than completed."""
     TIMED_OUT = 7
     """`result` or `start --wait`: the run has not settled yet."""
+    DIFFERENT = 8
+    """`replay`: the history does not come out the same; standard output has what differs."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
 
 EXIT_BY_STATUS: Final[Mapping[int, Exit]] = {404: Exit.NOT_FOUND, 500: Exit.UNREACHABLE}
 """HTTP-like status of an error answer → exit status; any other is REFUSED."""
+EXIT_BY_CODE: Final[Mapping[str, Exit]] = {"internal": Exit.BUG}
+"""Code of an error answer → exit status, where its status says too little."""
 
 EPILOG: Final = (
-    "Exit status: 0 done, 1 bug (or a replay that differs), 2 wrong arguments, settings or file, "
-    "3 no answer, 4 not found, 5 refused, 6 the run failed, 7 the run has not settled, "
+    "Exit status: 0 done, 1 bug, 2 wrong arguments, settings or file, 3 no answer, 4 not found, "
+    "5 refused, 6 the run failed, 7 the run has not settled, 8 the replay differs, "
     "130 interrupted."
 )

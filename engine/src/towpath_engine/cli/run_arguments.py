@@ -152,7 +152,7 @@ def _add_operations(verbs: Verbs) -> None:
     retry.add_argument("--step", metavar="STEP", help="which one, when several failed")
     _add_repair(retry)
     redrive = _add_view(
-        verbs, "redrive", "do a settled run again from a step on, whether it failed there or not"
+        verbs, "redrive", "do a failed run again from one of its steps on, wherever it failed"
     )
     redrive.add_argument(
         "step",
