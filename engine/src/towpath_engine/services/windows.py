@@ -35,14 +35,16 @@ _REST_SECONDS_MAX: Final = 1.0
 """How long a full queue is left alone, unless one of its dispatches ends here."""
 _ASKED_AFTER: Final = 256
 """Dispatches since a reading before another one is asked for out of turn."""
+_ENDED_SHARE: Final = 8
+"""The same when one in so many of a window has ended: a reading costs as much as the window has."""
 
 
 class _Window:
     """One queue. `undone` was read, the rest is since."""
 
     __slots__ = (
-        "asked", "backlog", "committed", "deciding", "enough", "rest_seconds", "rest_until",
-        "stored", "stored_until", "undone",
+        "asked", "backlog", "committed", "deciding", "ended", "enough", "rest_seconds",
+        "rest_until", "stored", "stored_until", "undone",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -60,6 +62,8 @@ class _Window:
         self.rest_seconds = 0.0
         self.rest_until = 0.0
         self.asked = False
+        self.ended = 0
+        """Dispatches that have ended here since the reading."""
         self.enough = 0
         """As long as less is used, nothing has to be judged anew: each dispatch asks."""
 
@@ -81,8 +85,8 @@ class Windows:
     """`full` and `exhausted` are read by each decision; `refresh` asks the servers.
 
     `engines` is how many engines share a queue, `tops_up` says whether this one lets out what waits
-    for a queue. `on_low` is called when much was dispatched since the last reading: `refresh`
-    should come soon.
+    for a queue. `on_low` is called when much was dispatched, or has ended, since the last
+    reading: `refresh` should come soon.
     """
 
     def __init__(
@@ -162,11 +166,18 @@ class Windows:
                 self._judge(queue)
 
     def ended(self, tokens: Iterable[RevokeToken]) -> None:
-        """Dispatches have ended in a commit of this engine: full queues are worth a look."""
+        """Dispatches have ended in a commit of this engine: full queues are worth a look, out of
+        turn where much of the window is free for what waits."""
         for revoked in tokens:
             window = self._windows.get(revoked.queue)
-            if window is not None:
-                window.wake()
+            if window is None:
+                continue
+            window.wake()
+            window.ended += 1
+            enough = window.ended * _ENDED_SHARE >= self._dispatches_max
+            if enough and window.backlog is not None and not window.asked:
+                window.asked = True
+                self.on_low()
 
     # What the servers say
 
@@ -205,7 +216,7 @@ class Windows:
             window.undone = max(facts[queue].undone, window.stored)
             window.committed -= known[queue]
             window.backlog = _backlog(queue, facts[queue], paused)
-            window.asked = False
+            window.asked, window.ended = False, 0
             if window.backlog is not None:
                 self._waiting.add(queue)
             self._judge(queue)
