@@ -1,6 +1,8 @@
 """A server that is not fit is refused in one sentence; one that is away is waited for."""
 
 import asyncio
+import socket
+import struct
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,35 @@ async def test_wrong_credentials_are_named_without_being_shown(tmp_path: Path) -
         assert "engine" not in str(caught.value)
     finally:
         server.kill()
+
+
+async def test_the_reason_of_a_refusal_outlives_connections_that_are_reset_unread() -> None:
+    connections = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        if connections == 1:
+            writer.write(b'INFO {"server_id":"a","version":"2.15.0","max_payload":1048576}\r\n')
+            await reader.readline()
+            writer.write(b"-ERR 'Authorization Violation'\r\n")
+            await writer.drain()
+        else:  # with nothing to linger for, closing is a reset
+            peer = writer.get_extra_info("socket")
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        settings = bus_settings(
+            f"nats://127.0.0.1:{port}",
+            unique_prefix(),
+            start_timeout_s=2.0,
+            reconnect_backoff_min_s=0.01,
+        )
+        with pytest.raises(BusUnavailable, match="Authorization Violation"):
+            await BusUnderTest(settings).bus.start()
+    assert connections > 1
 
 
 async def test_a_rotated_password_ends_the_client_and_the_bus_comes_back(tmp_path: Path) -> None:

@@ -383,7 +383,7 @@ class Connection:
                 if failures % 10 == 1:
                     log.error("bus_refused", reason=str(refusal))  # noqa: TRY400 - one sentence
             except BusUnavailable as failure:
-                self._last_failure = str(failure)
+                self._remember(failure)
                 failures += 1
                 if failures % 10 == 1:
                     log.warning("bus_connection_failed", reason=str(failure), attempts=failures)
@@ -395,6 +395,13 @@ class Connection:
             if loop.time() - began > STEADY_AFTER_S:
                 self._backoff.reset()
             await asyncio.sleep(self._backoff.next_s())
+
+    def _remember(self, failure: BusUnavailable) -> None:
+        """Keep the reason for whoever waits for the start. A server that refuses a login resets the
+        connection, sometimes before its reason was read: that says less than what it said before.
+        """
+        if not (self._last_failure and isinstance(failure.__cause__, ConnectionError)):
+            self._last_failure = str(failure)
 
     async def _one_life(self, first: "asyncio.Future[None]") -> None:
         """One link from its connect to its end. Raises BusRefused, BusUnavailable."""
