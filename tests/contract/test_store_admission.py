@@ -19,7 +19,7 @@ from tests.support.store_builders import (
 from towpath_engine.core.gate import Scope
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.states import RunStatus, StepStatus
-from towpath_engine.store.admission import HeldStep, QueueFacts
+from towpath_engine.store.admission import HeldStep, PauseMade, QueueFacts
 from towpath_engine.store.errors import PausesChanged, StoreRejected
 from towpath_engine.store.interface import BatchWrite, SavedRun, Store
 
@@ -45,31 +45,59 @@ async def holders(store: Store) -> dict[str, int]:
     return {one.held_by: one.level for one in await store.admission.backlogs(100)}
 
 
+async def pause(
+    store: Store, scope: Scope, name: str, *, pauses_max: int = 1_000, **said: str
+) -> PauseMade:
+    return await store.admission.pause(scope, name, pauses_max=pauses_max, **said)
+
+
 # Pauses
 
 
 async def test_a_pause_is_kept_with_who_and_why_and_changes_the_epoch(store: Store) -> None:
     before = await store.admission.pauses()
     assert before.pauses == []
-    assert await store.admission.pause(Scope.QUEUE, "mail", by="ops", reason="it is down")
+    made = await pause(store, Scope.QUEUE, "mail", by="ops", reason="it is down")
+    assert made is PauseMade.MADE
     now = await store.admission.pauses()
-    (pause,) = now.pauses
-    assert (pause.scope, pause.name, pause.by, pause.reason) == (
+    (found,) = now.pauses
+    assert (found.scope, found.name, found.by, found.reason) == (
         Scope.QUEUE, "mail", "ops", "it is down",
     )  # fmt: skip
     assert now.epoch == before.epoch + 1
 
 
 async def test_a_second_pause_changes_nothing_not_even_who_it_was(store: Store) -> None:
-    await store.admission.pause(Scope.TASK, "t", by="first")
+    await pause(store, Scope.TASK, "t", by="first")
     before = await store.admission.pauses()
-    assert not await store.admission.pause(Scope.TASK, "t", by="second")
+    assert await pause(store, Scope.TASK, "t", by="second") is PauseMade.STANDING
     assert await store.admission.pauses() == before
+
+
+async def test_there_are_as_many_pauses_as_there_may_be_and_one_that_stands_stays(
+    store: Store,
+) -> None:
+    for name in ("a", "b"):
+        assert await pause(store, Scope.TASK, name, pauses_max=2) is PauseMade.MADE
+    before = await store.admission.pauses()
+    assert await pause(store, Scope.QUEUE, "c", pauses_max=2) is PauseMade.FULL
+    assert await pause(store, Scope.TASK, "a", pauses_max=2) is PauseMade.STANDING
+    assert await store.admission.pauses() == before
+    await store.admission.resume(Scope.TASK, "a")
+    assert await pause(store, Scope.QUEUE, "c", pauses_max=2) is PauseMade.MADE
+
+
+async def test_pauses_that_are_made_at_once_are_counted_one_after_the_other(store: Store) -> None:
+    made = await asyncio.gather(
+        *(pause(store, Scope.TASK, f"t{number}", pauses_max=3) for number in range(8))
+    )
+    assert sorted(made) == sorted([PauseMade.MADE] * 3 + [PauseMade.FULL] * 5)
+    assert len((await store.admission.pauses()).pauses) == 3
 
 
 async def test_a_resume_lifts_exactly_the_pause_of_that_name(store: Store) -> None:
     for scope, name in [(Scope.WORKFLOW, "order"), (Scope.VERSION, "order@1")]:
-        await store.admission.pause(scope, name)
+        await pause(store, scope, name)
     before = await store.admission.pauses()
     assert await store.admission.resume(Scope.WORKFLOW, "order")
     assert not await store.admission.resume(Scope.WORKFLOW, "order")
@@ -86,7 +114,7 @@ async def test_a_resume_lifts_exactly_the_pause_of_that_name(store: Store) -> No
 async def test_a_batch_decided_under_other_pauses_is_not_written(store: Store, alone: bool) -> None:
     run = await started(store, a_run())
     epoch = (await store.admission.pauses()).epoch
-    await store.admission.pause(Scope.QUEUE, "mail")
+    await pause(store, Scope.QUEUE, "mail")
     batch = BatchWrite(runs=[a_change(run, a_step())], pause_epoch=epoch)
     with pytest.raises(PausesChanged):
         async with store.transaction() as tx:
@@ -100,7 +128,7 @@ async def test_a_batch_decided_under_other_pauses_is_not_written(store: Store, a
 
 async def test_a_batch_without_dispatches_does_not_ask_what_is_paused(store: Store) -> None:
     run = await started(store, a_run(), a_step())
-    await store.admission.pause(Scope.QUEUE, "mail")
+    await pause(store, Scope.QUEUE, "mail")
     assert await save(store, a_change(run, completed(run.steps["charge"]))) == {run.id}
 
 
@@ -110,11 +138,11 @@ async def test_a_pause_waits_for_the_batches_that_were_decided_before_it(store: 
     order: list[str] = []
     async with store.transaction() as tx:
         await tx.save(BatchWrite(runs=[a_change(run, a_step())], pause_epoch=epoch))
-        pausing = asyncio.create_task(store.admission.pause(Scope.QUEUE, "mail"))
+        pausing = asyncio.create_task(pause(store, Scope.QUEUE, "mail"))
         pausing.add_done_callback(lambda _: order.append("paused"))
         await store.now()  # a round trip: time enough for a pause that would not wait
         order.append("committing")
-    assert await pausing
+    assert await pausing is PauseMade.MADE
     assert order == ["committing", "paused"]
 
 
@@ -131,6 +159,23 @@ async def test_a_ready_step_is_found_by_what_holds_it(store: Store) -> None:
         HeldStep(run_id=a_run(2).id, path="charge", level=0, ready_at=later(0))
     ]
     assert await held(store, "queue:other") == []
+
+
+async def test_windows_are_found_before_all_else_that_holds_something(store: Store) -> None:
+    names = [
+        "queue:a", "task:a", "task:b", "task:c", "version:a@1", "window:a", "window:b",
+        "workflow:a", "workflow:b",
+    ]  # fmt: skip
+    for number, name in enumerate(names):
+        await started(store, a_run(number), a_ready_step(name), a_ready_step(name, path="more"))
+    found = {
+        limit: [one.held_by for one in await store.admission.backlogs(limit)] for limit in (1, 2, 9)
+    }
+    assert found == {
+        1: ["window:a", "workflow:a", "queue:a"],
+        2: ["window:a", "window:b", "workflow:a", "workflow:b", "queue:a", "task:a"],
+        9: ["window:a", "window:b", "workflow:a", "workflow:b", *names[:5]],
+    }
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -86,6 +86,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     pull_credit_count_max: Count = 2_000
     queue_count_max: Count = 256
     dispatch_window_count_max: Count = 10_000
+    pause_count_max: Annotated[int, Meta(ge=1, le=4_000)] = 1_000
     require_sender: bool = True
 
     # Postgres
@@ -206,6 +207,7 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "pull_credit_count_max": ("messages", "messages the engine holds before it stops pulling"),
     "queue_count_max": ("queues", "queues of an installation"),
     "dispatch_window_count_max": ("dispatches", "undone dispatches of a queue in the stream"),
+    "pause_count_max": ("pauses", "pauses of workflows, versions, tasks and queues"),
     "require_sender": ("", "refuse signal and start messages without Towpath-Sent-By"),
     "postgres_url": ("URL", "the database"),
     "postgres_schema": ("", "schema of this installation's tables"),

@@ -49,6 +49,7 @@ class ErrorCode(StrEnum):
     STEP_NOT_REACHED = "step_not_reached"
     SIGNALS_FULL = "signals_full"
     QUEUES_FULL = "queues_full"
+    PAUSES_FULL = "pauses_full"
     # Refused by a rule.
     DEFINITION_REFUSED = "definition_refused"
     SCHEMA_FAILED = "schema_failed"
@@ -128,6 +129,7 @@ ERRORS: Final[Mapping[ErrorCode, ErrorFacts]] = {
         409, "The run keeps as many unconsumed signals, or as many bytes of them, as it may."
     ),
     ErrorCode.QUEUES_FULL: ErrorFacts(409, "There are as many queues as there may be."),
+    ErrorCode.PAUSES_FULL: ErrorFacts(409, "There are as many pauses as there may be."),
     ErrorCode.DEFINITION_REFUSED: ErrorFacts(
         422, "The definition has faults; `details.faults` lists all of them with their paths."
     ),

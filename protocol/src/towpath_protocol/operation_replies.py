@@ -102,9 +102,10 @@ class PauseView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PauseList(Struct, frozen=True, kw_only=True):
-    """Reply of pause.list, by scope and name."""
+    """Reply of pause.list, by scope and name. `next_cursor` is only there when more follow."""
 
     pauses: tuple[PauseView, ...]
+    next_cursor: str | UnsetType = UNSET
 
 
 class PauseChanged(Struct, frozen=True, kw_only=True):
@@ -177,10 +178,12 @@ class DiscardedDeadLetters(Struct, frozen=True, kw_only=True):
 
 class ReplayedDeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one letter: `applied`, `stale`, `duplicate`, `failed` (it stays) or
-    `not_found`."""
+    `not_found`. `run_id` is the run that it was applied to, or that was there already: a start that
+    is answered with a run that exists is a `duplicate`."""
 
     id: str
     outcome: str
+    run_id: str | None = None
     error: ErrorInfo | None = None
 
 

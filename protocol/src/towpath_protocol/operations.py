@@ -138,7 +138,10 @@ class ResumeTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ListPauses(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """pause.list: the pauses of workflows, versions, queues and tasks (run.get has a run's)."""
+    """pause.list: the pauses of workflows, versions, queues and tasks (run.get has a run's), as
+    many as fit into one answer."""
+
+    cursor: Annotated[str, Meta(max_length=1_024)] | None = None
 
 
 class ListQueues(Struct, frozen=True, kw_only=True, omit_defaults=True):

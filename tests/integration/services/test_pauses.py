@@ -5,6 +5,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from tests.support.engines import running
 from tests.support.eventually import eventually, until_async
@@ -95,6 +96,39 @@ async def test_the_list_of_pauses_says_who_why_and_since_when(wire: WireClient) 
         ("workflow", "chain", "ops", "the carrier is down"),
     ]
     assert all(isinstance(parse_instant(one["at"]), datetime) for one in pauses)
+
+
+async def test_no_more_may_be_paused_than_the_setting_says(settings: Settings) -> None:
+    few = replace(settings, pause_count_max=2)
+    async with running(few), connected(settings.nats_url, settings.prefix) as wire:
+        for task in ("a", "b"):
+            await wire.api("task.pause", task=task)
+        with pytest.raises(RefusedError) as refused:
+            await wire.api("task.pause", task="c")
+        assert (refused.value.status, refused.value.code) == (409, "pauses_full")
+        assert (await wire.api("task.pause", task="a"))["changed"] is False, "it stands"
+        await wire.api("task.resume", task="a")
+        assert (await wire.api("task.pause", task="c"))["changed"] is True
+
+
+async def test_the_list_of_pauses_comes_in_pages_when_it_is_long(wire: WireClient) -> None:
+    reason = "\x01" * 512  # six bytes each, as JSON
+    names = sorted(f"task.{number}" for number in range(300))
+    for name in names:
+        await wire.api("task.pause", task=name, by=reason, reason=reason)
+    found: list[str] = []
+    pages = 0
+    cursor: str | None = None
+    while pages == 0 or cursor is not None:
+        page = await wire.api("pause.list", **({} if cursor is None else {"cursor": cursor}))
+        found += [one["name"] for one in page["pauses"]]
+        pages += 1
+        cursor = page.get("next_cursor")
+    assert found == names
+    assert pages > 1
+    with pytest.raises(RefusedError) as refused:
+        await wire.api("pause.list", cursor="nonsense")
+    assert refused.value.code == "malformed"
 
 
 async def test_a_run_shows_its_pause_and_its_history_who_and_why(wire: WireClient) -> None:

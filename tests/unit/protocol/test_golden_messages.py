@@ -15,7 +15,10 @@ from towpath_protocol.reports import REPORT_TYPES
 
 # Optional fields that are younger than the examples, which stay as they are: what was a message of
 # version 1 once is one for ever.
-ADDED = {"taken_by", "awaited_by", "draining", "kept_signals", "request_id", "deduplicated", "cut"}
+ADDED = {
+    "taken_by", "awaited_by", "draining", "kept_signals", "request_id", "deduplicated", "cut",
+    "cursor", "next_cursor",
+}  # fmt: skip
 GOLDEN = Path(__file__).parents[3] / "protocol" / "golden" / "v1"
 
 

@@ -6,6 +6,8 @@
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 
+from msgspec import UNSET
+
 from towpath_protocol import operation_replies, operations, replies, requests
 from towpath_protocol.operations import LETTERS_MAX
 from towpath_protocol.times import format_instant
@@ -117,9 +119,15 @@ class OperatorCalls:
 
     async def pauses(self) -> Sequence[operation_replies.PauseView]:
         """The pauses of workflows, versions, queues and tasks. A run's own is in its `get`."""
-        request = operations.ListPauses()
-        reply = await self._caller.call("pause.list", request, operation_replies.PauseList)
-        return reply.pauses
+        found: list[operation_replies.PauseView] = []
+        cursor: str | None = None
+        while True:
+            request = operations.ListPauses(cursor=cursor)
+            page = await self._caller.call("pause.list", request, operation_replies.PauseList)
+            found += page.pauses
+            if page.next_cursor is UNSET:
+                return found
+            cursor = page.next_cursor
 
     async def workers(
         self, queue: str | None = None

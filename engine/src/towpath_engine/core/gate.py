@@ -31,10 +31,6 @@ class Scope(StrEnum):
     """The queue has as many undone dispatches as it may, or others come first."""
 
 
-PAUSABLE: Final = (Scope.WORKFLOW, Scope.VERSION, Scope.TASK, Scope.QUEUE)
-"""What can be paused besides a run."""
-
-
 class Gate(Struct, frozen=True, kw_only=True):
     """`paused` are holders (`queue:mail`, `version:order@3`); `full` says of a queue from which
     level on it takes no more (0: none at all, 2: normal and low have to wait)."""

@@ -12,17 +12,8 @@ from towpath_engine.health import ReadinessCheck
 from towpath_engine.metrics import Metrics
 from towpath_engine.services.admission import Admission, partition_of_holder
 from towpath_engine.services.advisories import Advisories
-from towpath_engine.services.api.commands import Commands
-from towpath_engine.services.api.dead_letters import DeadLetterDesk
-from towpath_engine.services.api.explain import Explain
-from towpath_engine.services.api.lists import Lists
-from towpath_engine.services.api.operations import Operations
-from towpath_engine.services.api.pauses import PauseHandlers
-from towpath_engine.services.api.queries import Queries
-from towpath_engine.services.api.records import Records
-from towpath_engine.services.api.restarts import Restarts
-from towpath_engine.services.api.router import ApiRouter, Handler, RequestReader
-from towpath_engine.services.api.workflows import Workflows
+from towpath_engine.services.api.router import ApiRouter, RequestReader
+from towpath_engine.services.api.verbs import ApiServices, handlers
 from towpath_engine.services.apply import Applier
 from towpath_engine.services.clock import Clock, Identity
 from towpath_engine.services.commit import AfterCommit
@@ -39,7 +30,6 @@ from towpath_engine.services.parking import Parking
 from towpath_engine.services.pipeline import Pipeline
 from towpath_engine.services.progress import PartitionProgress
 from towpath_engine.services.purger import Purger
-from towpath_engine.services.queue_look import QueueLook
 from towpath_engine.services.queues import Queues
 from towpath_engine.services.result_waiters import ResultWaiters
 from towpath_engine.services.retention import Retention
@@ -245,7 +235,18 @@ class Engine:
             workers_max=settings.worker_count_max,
         )
         self._router = ApiRouter(
-            handlers=self._handlers(reader),
+            handlers=handlers(
+                self._shell,
+                settings=settings,
+                reader=reader,
+                services=ApiServices(
+                    admission=self._admission,
+                    definitions=self._definitions,
+                    queues=self._queues,
+                    waiters=self._waiters,
+                    inbound=self._inbound,
+                ),
+            ),
             heartbeats=WorkerHeartbeats(
                 self._shell,
                 queues=self._queues,
@@ -262,63 +263,6 @@ class Engine:
             dead_letters=self._dead_letters,
             page=_PAGE,
         )
-
-    def _handlers(self, reader: RequestReader) -> Mapping[str, Handler]:
-        commands = Commands(self._shell, reader=reader, items_max=self._settings.api_item_count_max)
-        restarts = Restarts(self._shell, reader=reader)
-        operations = Operations(self._shell, reader=reader)
-        pauses = PauseHandlers(self._shell, admission=self._admission, reader=reader)
-        queries = Queries(store=self._store, waiters=self._waiters, reader=reader)
-        workflows = Workflows(
-            store=self._store, definitions=self._definitions, queues=self._queues, reader=reader
-        )
-        look = QueueLook(self._shell, live_seconds=self._settings.worker_live_seconds)
-        explain = Explain(self._shell, look=look, reader=reader)
-        lists = Lists(self._shell, look=look, reader=reader)
-        records = Records(
-            self._shell,
-            reader=reader,
-            limits=core_limits(self._settings),
-            size=retention_rules(self._settings).size,
-        )
-        desk = DeadLetterDesk(store=self._store, inbound=self._inbound, reader=reader)
-        return {
-            "workflow.deploy": workflows.deploy,
-            "workflow.list": workflows.list_all,
-            "workflow.get": workflows.get,
-            "run.start": commands.start,
-            "run.start-many": commands.start_many,
-            "run.signal": commands.signal,
-            "run.signal-with-start": commands.signal_with_start,
-            "run.cancel": commands.cancel,
-            "run.restart": restarts.restart,
-            "run.retry": operations.retry,
-            "run.redrive": operations.redrive,
-            "run.pause": pauses.pause_run,
-            "run.resume": pauses.resume_run,
-            "workflow.pause": pauses.pause_workflow,
-            "workflow.resume": pauses.resume_workflow,
-            "queue.pause": pauses.pause_queue,
-            "queue.resume": pauses.resume_queue,
-            "task.pause": pauses.pause_task,
-            "task.resume": pauses.resume_task,
-            "pause.list": pauses.list_all,
-            "run.get": queries.get,
-            "run.output": queries.output,
-            "run.result": queries.result,
-            "run.list": queries.list_runs,
-            "run.history": records.history,
-            "run.purge": records.purge,
-            "workflow.retention": records.retention,
-            "run.explain": explain.explain,
-            "run.logs": queries.logs,
-            "queue.list": lists.queues,
-            "worker.list": lists.workers,
-            "dead-letter.list": desk.page,
-            "dead-letter.get": desk.get,
-            "dead-letter.discard": desk.discard,
-            "dead-letter.replay": desk.replay,
-        }
 
     def _build_tickers(self) -> dict[str, Ticker]:
         settings = self._settings

@@ -6,6 +6,7 @@ and is refused with PausesChanged when these have changed: a pause that was answ
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
@@ -28,6 +29,16 @@ class Pauses(Struct, frozen=True, kw_only=True):
 
     epoch: int
     pauses: Sequence[Pause] = ()
+
+
+class PauseMade(StrEnum):
+    """What became of the wish to pause something."""
+
+    MADE = "made"
+    STANDING = "standing"
+    """It was paused before, and stays so as it was."""
+    FULL = "full"
+    """There are as many pauses as there may be."""
 
 
 class Backlog(Struct, frozen=True, kw_only=True):
@@ -69,9 +80,15 @@ class AdmissionTable(Protocol):
         ...
 
     async def pause(
-        self, scope: Scope, name: str, *, by: str | None = None, reason: str | None = None
-    ) -> bool:
-        """Pause it. False: it was paused before, and stays so as it was.
+        self,
+        scope: Scope,
+        name: str,
+        *,
+        pauses_max: int,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> PauseMade:
+        """Pause it, unless there are `pauses_max` pauses.
 
         Once this has returned no transaction commits a dispatch that the pause forbids.
         """
@@ -82,7 +99,8 @@ class AdmissionTable(Protocol):
         ...
 
     async def backlogs(self, limit: int) -> list[Backlog]:
-        """What holds anything back, by `held_by`: costs its own number, not that of the steps."""
+        """What holds anything back: windows, then workflows, then the rest, up to `limit` of each
+        part, by `held_by`. Costs their number, not that of the steps."""
         ...
 
     async def held(self, held_by: str, *, by_level: int, by_time: int) -> list[HeldStep]:

@@ -3,11 +3,22 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
-from towpath_engine.core.gate import Scope, holder
-from towpath_engine.store.admission import Backlog, HeldStep, Pause, Pauses, QueueFacts
+from towpath_engine.core.gate import Scope, holder, scope_of_holder
+from towpath_engine.store.admission import (
+    Backlog,
+    HeldStep,
+    Pause,
+    PauseMade,
+    Pauses,
+    QueueFacts,
+)
 from towpath_engine.store.derive import RUN_PATH, ReadyStep
 from towpath_engine.store.memory_state import MemoryState
+
+_PARTS: Final = {Scope.WINDOW.value: 0, Scope.WORKFLOW.value: 1}
+"""In which part of the list of holders their scopes come; the rest comes last."""
 
 
 class MemoryAdmission:
@@ -32,18 +43,26 @@ class MemoryAdmission:
         return Pauses(epoch=state.pause_epoch, pauses=pauses)
 
     async def pause(
-        self, scope: Scope, name: str, *, by: str | None = None, reason: str | None = None
-    ) -> bool:
+        self,
+        scope: Scope,
+        name: str,
+        *,
+        pauses_max: int,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> PauseMade:
         """See AdmissionTable."""
         async with self._turn:
             state = self._state()
             if (scope.value, name) in state.pauses:
-                return False
+                return PauseMade.STANDING
+            if len(state.pauses) >= pauses_max:
+                return PauseMade.FULL
             state.pauses[scope.value, name] = Pause(
                 scope=scope, name=name, at=self._clock(), by=by, reason=reason
             )
             state.pause_epoch += 1
-            return True
+            return PauseMade.MADE
 
     async def resume(self, scope: Scope, name: str) -> bool:
         """See AdmissionTable."""
@@ -59,9 +78,11 @@ class MemoryAdmission:
         levels: dict[str, int] = {}
         for row in self._state().ready.values():
             levels[row.held_by] = min(row.level, levels.get(row.held_by, row.level))
-        return [Backlog(held_by=held_by, level=level) for held_by, level in sorted(levels.items())][
-            :limit
-        ]
+        parts: list[list[Backlog]] = [[], [], []]
+        for held_by, level in sorted(levels.items()):
+            part = _PARTS.get(scope_of_holder(held_by), 2)
+            parts[part].append(Backlog(held_by=held_by, level=level))
+        return [one for part in parts for one in part[:limit]]
 
     async def held(self, held_by: str, *, by_level: int, by_time: int) -> list[HeldStep]:
         """See AdmissionTable."""

@@ -4,7 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from towpath_engine.core.gate import Scope, holder
-from towpath_engine.store.admission import Backlog, HeldStep, Pause, Pauses, QueueFacts
+from towpath_engine.store.admission import (
+    Backlog,
+    HeldStep,
+    Pause,
+    PauseMade,
+    Pauses,
+    QueueFacts,
+)
 from towpath_engine.store.derive import RUN_PATH
 from towpath_engine.store.session import Connection, fetch, fetch_value, translating
 
@@ -33,21 +40,29 @@ class PostgresAdmission:
         return Pauses(epoch=rows[0]["epoch"], pauses=pauses)
 
     async def pause(
-        self, scope: Scope, name: str, *, by: str | None = None, reason: str | None = None
-    ) -> bool:
+        self,
+        scope: Scope,
+        name: str,
+        *,
+        pauses_max: int,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> PauseMade:
         """See AdmissionTable."""
         async with self._connect() as connection:
             with translating():
                 async with connection.transaction():
                     await fetch_value(connection, "pause_lock")
-                    return await fetch_value(
+                    made = await fetch_value(
                         connection,
                         "pause_add",
                         scope=scope.value,
                         name=name,
                         by=by,
                         reason=reason,
+                        pauses_max=pauses_max,
                     )
+        return PauseMade(made)
 
     async def resume(self, scope: Scope, name: str) -> bool:
         """See AdmissionTable."""
