@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -104,12 +104,22 @@ async def all_sent_again(wire: WireClient, database: Any) -> None:
     await until_async(there, "what is undone is in the stream")
 
 
-async def run_all(wire: WireClient, count: int) -> list[str]:
+async def engines_share(database: Any, engines: int) -> None:
+    """Until each of so many engines owns partitions."""
+
+    async def spread() -> bool:
+        owners = "SELECT count(DISTINCT engine_id) FROM partition_lease"
+        return await database.fetchval(owners) == engines
+
+    await until_async(spread, "all engines own partitions")
+
+
+async def run_all(wire: WireClient, count: int, queue: str = "away") -> list[str]:
     """Work as a pool does until so many dispatches are done; the runs that they were of."""
     done: list[str] = []
 
     async def all_done() -> bool:
-        dispatches = await take_all(wire, "away")
+        dispatches = await take_all(wire, queue)
         await complete_all(wire, dispatches)
         done.extend(dispatch["run_id"] for dispatch in dispatches)
         return len(done) >= count
@@ -151,13 +161,34 @@ async def test_two_engines_keep_the_window_together_however_often_the_stream_is_
     wire: WireClient, database: Any, settings: Settings
 ) -> None:
     async with running(settings):
-
-        async def spread() -> bool:
-            owners = "SELECT count(DISTINCT engine_id) FROM partition_lease"
-            return await database.fetchval(owners) == 2
-
-        await until_async(spread, "both engines own partitions")
+        await engines_share(database, 2)
         await check_wipes(wire, database, settings)
+
+
+@pytest.mark.parametrize("window", [1, 7])
+async def test_three_engines_keep_a_window_of_which_each_has_next_to_nothing(
+    settings: Settings, database: Any, window: int
+) -> None:
+    """Each engine meets each queue for the first time: none of them knows yet that it is full."""
+    tight = replace(settings, dispatch_window_count_max=window)
+    queues = [f"q{number}" for number in range(4)]
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(running(tight))
+        wire = await stack.enter_async_context(connected(settings.nats_url, settings.prefix))
+        await engines_share(database, 3)
+        for queue in queues:
+            await wire.deploy(one_task(queue, queue=queue))
+        await asyncio.gather(*(wire.start(queue) for queue in queues for _ in range(4 * window)))
+        # Nobody works: what was dispatched too much stays so.
+        counts = await database.fetch(
+            "SELECT count(token) FROM open_step GROUP BY queue HAVING count(token) > $1", window
+        )
+        assert counts == []
+        for queue in queues:
+            done = await run_all(wire, 4 * window, queue)
+            assert len(done) == len(set(done)) == 4 * window
+        await all_settled(database)
 
 
 async def test_what_an_engine_left_in_the_outbox_counts_for_the_next_one(

@@ -7,7 +7,7 @@ tried again when its pause was lifted or its queue has room, by the one engine t
 its name falls into one of the partitions, as a run's id does.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -24,11 +24,13 @@ from towpath_engine.store.admission import Backlog, HeldStep, Pauses
 from towpath_protocol import subjects
 
 _HOLDERS_MAX: Final = 4_096
-"""Queues, tasks, workflows and versions that may hold something back at the same time."""
+"""Windows, workflows, and the rest of what holds something: so many of each are looked at. More
+than there may be pauses (`pause_count_max`), so that something lifted is always among them."""
 _TRIED_MAX: Final = 2_000
 """Steps that are in the pipeline to be tried again, of all holders together."""
 _ONE_IN_TIME: Final = 10
 """One of so many is taken for its age alone, so that low priority never starves."""
+_NONE: Final[Mapping[str, int]] = {}
 _BUSY_SECONDS: Final = 0.1
 _IDLE_SECONDS: Final = 1.0
 
@@ -49,13 +51,22 @@ class Admitting:
         self._paused = paused
         self._taken: dict[str, int] = {}
 
-    def through(self, event: Event) -> Event:
-        """The event with the gate as it is now. What was held before does not wait for itself."""
+    def through(self, event: Event, *, closed: Mapping[str, int] = _NONE) -> Event:
+        """The event with the gate as it is now; queues that are `closed` (→ 0) take nothing. What
+        was held before does not wait for itself."""
         windows = self._windows
         full = windows.exhausted if isinstance(event, StepAdmitted) else windows.full
+        if closed:
+            full = {**full, **closed}
         if not full and not self._paused:
             return event
         return replace(event, gate=Gate(paused=self._paused, full=full))
+
+    def overfull(self, decision: Decision) -> Mapping[str, int]:
+        """Queues that have no room for all that was decided (→ 0). The gate only says that there is
+        some: what a decision may dispatch is known when it is made."""
+        counts = count_by_queue(decision.effects)
+        return {name: 0 for name, count in counts.items() if not self._windows.fits(name, count)}
 
     def count(self, decision: Decision) -> None:
         """The decision was taken over into the batch."""

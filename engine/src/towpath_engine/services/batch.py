@@ -1,5 +1,6 @@
 """The working set of one batch while its transaction is open, and what it leaves behind."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import structlog
@@ -122,7 +123,7 @@ class Batch:
     def try_decide(self, draft: RunDraft, event: Event) -> Decision | Outcome:
         """What the core decides, not taken over yet; an outcome when it fails. Never raises."""
         try:
-            return decide(draft.run, self.admitting.through(event), self.now)
+            return self._decide_within_windows(draft.run, event)
         except Exception as error:
             # A fault of this run alone, and the same every time: it must not stop the others.
             log.exception("decision_failed", run_id=draft.run.id, event_type=type(event).__name__)
@@ -132,6 +133,17 @@ class Batch:
                 code=ErrorCode.POISON,
                 message=f"{type(error).__name__}: {error}",
             )
+
+    def _decide_within_windows(self, run: Run, event: Event) -> Decision:
+        """Decide, and again with those queues closed that have no room for all of it: then their
+        steps wait, and are let out as there is room."""
+        closed: Mapping[str, int] = {}
+        while True:
+            decision = decide(run, self.admitting.through(event, closed=closed), self.now)
+            overfull = self.admitting.overfull(decision)
+            if overfull.keys() <= closed.keys():
+                return decision
+            closed = {**closed, **overfull}
 
     def take(self, draft: RunDraft, decision: Decision) -> None:
         """Take over what was decided: the draft has it, and its dispatches fill their queues."""

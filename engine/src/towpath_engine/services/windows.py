@@ -6,11 +6,14 @@ is only asked whether it holds more than that (what was cancelled and could not 
 two readings an engine counts what it dispatches itself. Where steps of a queue wait in Postgres, no
 other of the same or a lower urgency goes before them.
 
-Several engines do not ask each other, and yet never exceed the bound together. Each dispatches on
-its own only while less than half of the window is used, and of that half no more than its share: so
-what all may have dispatched that nobody has seen yet fits into the other half. Beyond that steps
-wait, and one engine lets them out, leaving room for the shares of the others. What is undone and
-what waits are read as of the same instant: who sees room has seen who waits for it.
+The bound W is exact: a decision whose dispatches do not all fit is made again with the queue
+closed, and its steps wait. Several engines do not ask each other, and yet do not exceed W together.
+Each of n dispatches on its own only while less than half of the window is used, and of that half no
+more than its share, W/2n: so what all may have dispatched that nobody has seen yet fits into the
+other half. Beyond that steps wait, and one engine lets them out, leaving room for the shares of the
+others. What is undone and what waits are read as of the same instant: who sees room has seen who
+waits for it. Only while an engine does not know of another one that has just joined (a
+`lease_tick_seconds`), W may be exceeded by the share of that one.
 """
 
 import asyncio
@@ -139,6 +142,10 @@ class Windows:
         )
 
     # What happens to dispatches
+
+    def fits(self, queue: str, count: int) -> bool:
+        """Whether the queue has room for so many dispatches of one decision."""
+        return count <= self.room(queue)
 
     def take(self, queue: str, count: int) -> None:
         """Dispatches were decided; they count from now on."""
