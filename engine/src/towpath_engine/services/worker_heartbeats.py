@@ -35,11 +35,12 @@ class WorkerHeartbeats:
 
     async def answer(self, request: ApiRequest) -> ApiReply:
         """Raises ProtocolError for a bad request, StoreUnavailable without a database."""
+        at = self._register.now()
         queue = subjects.parse_heartbeat(request.subject, self._shell.prefix)
         beat = codec.decode(request.body, WorkerHeartbeat, limits=self._limits)
         self._shell.metrics.worker_heartbeats.labels(queue=queue).inc()
         await self._queues.ensure([queue])
-        self._register.saw(queue, beat)
+        self._register.saw(queue, beat, at)
         pairs: list[tuple[str, str]] = []
         stale: list[str] = []
         for token in beat.tokens[:_TOKENS_MAX]:

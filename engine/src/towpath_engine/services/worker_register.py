@@ -1,7 +1,11 @@
-"""Remembers which workers there are: their heartbeats of a second become one statement."""
+"""Remembers which workers there are: their heartbeats of a second become one statement.
+
+Of a worker the newest heartbeat counts, by the time at which an engine got it: what it waits for
+before it is noted changes nothing. Two engines agree on the time to a few milliseconds.
+"""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from towpath_engine.services.shell import Shell
 from towpath_engine.store.workers import WorkerPlace, WorkerSighting
@@ -15,7 +19,7 @@ _TEXT_LENGTH_MAX = 256
 
 
 class WorkerRegister:
-    """`saw` with every heartbeat, `flush` once a second, `prune` now and then.
+    """`now` and `saw` with every heartbeat, `flush` once a second, `prune` now and then.
 
     Nothing waits for it: when the database is away the newest sighting of each worker is kept, and
     beyond a bound new ones are not noticed until there is room.
@@ -34,11 +38,21 @@ class WorkerRegister:
         self._forget_after = timedelta(seconds=forget_after_seconds)
         self._workers_max = workers_max
         self._pending: dict[WorkerPlace, WorkerSighting] = {}
+        self._last_at = shell.clock.now()
 
-    def saw(self, queue: str, beat: WorkerHeartbeat) -> None:
-        """A heartbeat came in."""
+    def now(self) -> datetime:
+        """The time of a heartbeat that came in just now; no earlier than that of the one before,
+        also where the clock was set right in between."""
+        self._last_at = max(self._last_at, self._shell.clock.now())
+        return self._last_at
+
+    def saw(self, queue: str, beat: WorkerHeartbeat, at: datetime) -> None:
+        """A heartbeat came in, at that time."""
         place = (queue, beat.worker_id)
-        if place not in self._pending and len(self._pending) >= _PENDING_MAX:
+        known = self._pending.get(place)
+        if known is None and len(self._pending) >= _PENDING_MAX:
+            return
+        if known is not None and known.seen_at > at:
             return
         self._pending[place] = WorkerSighting(
             queue=queue,
@@ -47,7 +61,7 @@ class WorkerRegister:
             slots=beat.slots,
             running=len(beat.tokens),
             sdk=_one_line(beat.sdk),
-            seen_at=self._shell.clock.now(),
+            seen_at=at,
             draining=beat.draining is True,
         )
 
@@ -62,7 +76,10 @@ class WorkerRegister:
         try:
             await self._shell.store.workers.save(list(batch.values()))
         except BaseException:
-            self._pending = {**batch, **self._pending}
+            for place, known in self._pending.items():
+                if place not in batch or batch[place].seen_at <= known.seen_at:
+                    batch[place] = known
+            self._pending = batch
             raise
         return len(batch)
 
