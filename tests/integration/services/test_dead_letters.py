@@ -83,9 +83,9 @@ async def test_a_start_is_replayed_when_its_workflow_is_there_and_starts_one_run
     assert len(await wire.dead_letters()) == 1
     await wire.deploy(one_task())
     [result] = await replay(wire, letter)
-    assert result == {"id": letter["id"], "outcome": "applied"}
-    assert await wire.dead_letters() == []
     [run] = (await wire.api("run.list", workflow="one"))["runs"]
+    assert result == {"id": letter["id"], "outcome": "applied", "run_id": run["run_id"]}
+    assert await wire.dead_letters() == []
     assert run["key"] == "k"
     assert (await replay(wire, letter))[0]["outcome"] == "not_found"
 
@@ -100,6 +100,18 @@ async def test_a_start_that_is_replayed_twice_at_once_starts_one_run(wire: WireC
     assert "applied" in outcomes
     assert len((await wire.api("run.list", workflow="one"))["runs"]) == 1
     assert await wire.dead_letters() == []
+
+
+async def test_the_replay_of_a_start_that_was_repeated_meanwhile_says_which_run_there_is(
+    wire: WireClient,
+) -> None:
+    await wire.put("in.start.one.x.-", b"1", {"Towpath-Message-Id": "m1"})
+    [letter] = await letters_of(wire, 1)
+    await wire.deploy(one_task())
+    run_id = await wire.start("one", 1, request_id="m1")  # its sender did not wait for us
+    [result] = await replay(wire, letter)
+    assert result == {"id": letter["id"], "outcome": "duplicate", "run_id": run_id}
+    assert len((await wire.api("run.list", workflow="one"))["runs"]) == 1
 
 
 async def test_a_signal_is_replayed_once_and_never_parked_for_an_operator(
@@ -168,8 +180,11 @@ async def test_an_order_of_replays_keeps_the_order_of_one_run(wire: WireClient) 
         await wire.put("in.start.one.x.-", json.dumps(number).encode(), {"Towpath-Key": "k"})
     letters = await letters_of(wire, 20)
     await wire.deploy(one_task())
-    assert {result["outcome"] for result in await replay(wire, *letters)} == {"applied"}
+    results = await replay(wire, *letters)
+    # As run.start says `deduplicated`: the run that holds the key is the answer to the others.
+    assert [result["outcome"] for result in results] == ["applied", *["duplicate"] * 19]
     [run] = (await wire.api("run.list", workflow="one"))["runs"]
+    assert {result["run_id"] for result in results} == {run["run_id"]}
     assert (await wire.run(run["run_id"]))["input"] == 0
 
 

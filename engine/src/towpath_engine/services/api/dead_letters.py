@@ -121,7 +121,8 @@ class DeadLetterDesk:
         except ProtocolError as error:
             return _failed(letter_id, error.code, str(error))
         if outcome.kind in _DONE:
-            return ReplayedDeadLetter(id=letter_id, outcome=_DONE[outcome.kind])
+            done = OutcomeKind.DUPLICATE if outcome.deduplicated else outcome.kind
+            return ReplayedDeadLetter(id=letter_id, outcome=_DONE[done], run_id=outcome.run_id)
         assert outcome.kind in DEAD_OUTCOMES, "nothing is parked for an operator"
         return _failed(letter_id, *_why(outcome))
 
