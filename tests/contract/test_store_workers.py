@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.support.store_builders import NOW, later
 from towpath_engine.store.interface import Store
-from towpath_engine.store.workers import QueueWorkers, TaskWorkers, WorkerSighting
+from towpath_engine.store.workers import LastSight, QueueWorkers, TaskWorkers, WorkerSighting
 
 
 def a_sighting(worker: str = "w1", queue: str = "mail", **overrides: Any) -> WorkerSighting:
@@ -88,9 +88,13 @@ async def test_it_is_known_how_many_live_workers_have_a_task(store: Store) -> No
 
 
 async def test_it_is_known_when_a_worker_was_seen_last(store: Store) -> None:
-    await store.workers.save([a_sighting(), a_sighting(queue="other", seen_at=later(3))])
+    drains = a_sighting(queue="other", seen_at=later(3), draining=True)
+    await store.workers.save([a_sighting(), drains])
     found = await store.workers.last_seen([("mail", "w1"), ("other", "w1"), ("mail", "w9")])
-    assert found == {("mail", "w1"): NOW, ("other", "w1"): later(3)}
+    assert found == {
+        ("mail", "w1"): LastSight(at=NOW, draining=False),
+        ("other", "w1"): LastSight(at=later(3), draining=True),
+    }
 
 
 async def test_those_not_seen_for_long_and_those_beyond_the_bound_are_forgotten(

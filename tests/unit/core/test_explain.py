@@ -1,5 +1,6 @@
 """`explain` in words: what each state of a run says about itself, and when it wakes."""
 
+import re
 from datetime import datetime, timedelta
 
 import pytest
@@ -9,7 +10,9 @@ from tests.support.builders import (
     BEGIN,
     Json,
     a_cause,
+    a_choice,
     a_definition,
+    a_pass,
     a_run,
     a_sleep,
     a_task,
@@ -146,6 +149,14 @@ def test_a_worker_that_is_silent_for_long_may_be_gone(seconds: float, age: str) 
     assert said in says(started(), facts)
 
 
+def test_a_running_attempt_says_that_its_worker_is_about_to_stop() -> None:
+    facts = ReasonFacts(last_heartbeat_at=later(3), asked_at=later(5), draining=True)
+    said = "last heartbeat 2 s ago, which drains: what it does not end in time it gives back, to"
+    assert said in says(started(), facts)
+    # Of one that is heard of no more nobody knows what it does.
+    assert "drains" not in says(started(), replace(facts, silent=True))
+
+
 def test_a_backoff_says_until_when_and_after_what() -> None:
     assert says(failed_once()) == (
         "work backs off until 2030-01-01T00:00:01Z after HttpError: 503 (attempt 1 of 3 failed)"
@@ -261,6 +272,45 @@ def test_a_failed_run_says_where_and_why_and_what_continues_it() -> None:
         "the run has settled: failed, RunTooBig: 10 steps; "
         f"`towpath restart {story.run.id}` starts it anew"
     )
+
+
+@pytest.mark.parametrize(
+    ("step", "given_input", "helps"),
+    [
+        (a_pass("a", "${ 1 / 0 * size(input) }"), [], ["redrive", "restart"]),
+        (a_choice("a", ("input > 1", "b")), 0, ["redrive", "restart"]),
+        (a_task("a", input="${ input.missing }"), {}, ["retry --input", "redrive", "restart"]),
+        (a_task("a", when="input.missing == 1"), {}, ["redrive", "restart"]),
+    ],
+)
+def test_what_the_definition_makes_fail_again_is_not_retried(
+    step: Json, given_input: Json, helps: list[str]
+) -> None:
+    story = given(step, a_pass("b"), run_input=given_input)
+    run = story.run
+    assert run.status is RunStatus.FAILED
+    text = summary(run, [])
+    assert "a retry alone meets the same again" in text
+    found = re.findall(rf"`towpath (retry|redrive|restart) {run.id}( --input)?", text)
+    assert ["".join(one) for one in found] == helps
+
+
+def test_a_run_that_turned_in_circles_goes_on_with_its_visits_counted_anew() -> None:
+    story = given(
+        a_pass("a", 1, limit=2),
+        a_choice("on", ("input == null", "a"), default="end"),
+        a_pass("end"),
+    )
+    assert summary(story.run, []).endswith(
+        f"`towpath redrive {story.run.id} STEP` goes back to a step and counts its visits anew"
+    )
+
+
+@pytest.mark.parametrize("kind", ["ExpressionError", "NoChoice", "VisitLimit", "TooLarge"])
+def test_a_worker_may_use_the_engines_words_for_its_own_failures(kind: str) -> None:
+    story = given(a_task("work"))
+    story.fails("work", kind, message="its own")
+    assert f"when the cause is mended, `towpath retry {story.run.id}`" in summary(story.run, [])
 
 
 def test_a_run_that_timed_out_or_was_cancelled_says_when_or_by_whom() -> None:

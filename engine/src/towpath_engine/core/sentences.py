@@ -7,9 +7,9 @@ from typing import Final, assert_never
 
 from msgspec import Struct
 
+from towpath_engine.core.advice import what_helps
 from towpath_engine.core.definition import TaskSpec
 from towpath_engine.core.explain import Reason, ReasonKind
-from towpath_engine.core.failures import RUN_TOO_BIG
 from towpath_engine.core.gate import HELD_BY_RUN, Scope
 from towpath_engine.core.model import Failure, Run
 from towpath_engine.core.operations import Operation, refusal_of
@@ -64,6 +64,8 @@ class ReasonFacts(Struct, frozen=True, kw_only=True):
     nobody_pulls_since: datetime | None = None
     last_heartbeat_at: datetime | None = None
     """Of the worker that runs the attempt; for one that waits, of any that may take it."""
+    draining: bool = False
+    """The worker that runs the attempt takes no more: it is about to stop."""
     silent: bool = False
     """That was too long ago for a worker that is alive."""
     pause: PauseFacts | None = None
@@ -110,9 +112,7 @@ def ending(run: Run) -> str:
         text += f"{place}, {failure_line(error)}"
     if refusal_of(Operation.RETRY, run.status) is not None:
         return text
-    if error is not None and error.type == RUN_TOO_BIG:
-        return f"{text}; `towpath restart {run.id}` starts it anew"
-    return f"{text}; when the cause is mended, `towpath retry {run.id}` goes on from there"
+    return f"{text}; {what_helps(run)}"
 
 
 def _ended_as(run: Run) -> str:
@@ -230,6 +230,8 @@ def _attempt(reason: Reason, facts: ReasonFacts) -> str:
     beat = "" if facts.last_heartbeat_at is None else f", last heartbeat {_ago(facts)}"
     if facts.silent:
         beat += ": if it is gone, NATS delivers the attempt again"
+    elif facts.draining:
+        beat += ", which drains: what it does not end in time it gives back, to run elsewhere"
     return f"runs on {who}{since} ({_which_attempt(reason)}){beat}{_limit(reason.wake_at)}"
 
 

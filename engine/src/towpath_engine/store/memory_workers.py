@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from towpath_engine.store.workers import (
+    LastSight,
     QueueWorkers,
     SeenWorker,
     TaskPlace,
@@ -68,9 +69,12 @@ class MemoryWorkers:
         newest = [one.newest for place, one in self._seen.items() if place[0] == queue]
         return [one for one in newest if one.seen_at >= live_since and not one.draining]
 
-    async def last_seen(self, places: Sequence[WorkerPlace]) -> Mapping[WorkerPlace, datetime]:
+    async def last_seen(self, places: Sequence[WorkerPlace]) -> Mapping[WorkerPlace, LastSight]:
         """See WorkerTable."""
-        return {place: self._seen[place].newest.seen_at for place in places if place in self._seen}
+        newest = {place: self._seen[place].newest for place in places if place in self._seen}
+        return {
+            place: LastSight(at=one.seen_at, draining=one.draining) for place, one in newest.items()
+        }
 
     async def prune(self, before: datetime, workers_max: int) -> int:
         """See WorkerTable."""

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from towpath_engine.store.session import Connection, Record, fetch, fetch_value
 from towpath_engine.store.workers import (
+    LastSight,
     QueueWorkers,
     SeenWorker,
     TaskPlace,
@@ -87,7 +88,7 @@ class PostgresWorkers:
             for row in rows
         }
 
-    async def last_seen(self, places: Sequence[WorkerPlace]) -> Mapping[WorkerPlace, datetime]:
+    async def last_seen(self, places: Sequence[WorkerPlace]) -> Mapping[WorkerPlace, LastSight]:
         """See WorkerTable."""
         async with self._connect() as connection:
             rows = await fetch(
@@ -96,7 +97,10 @@ class PostgresWorkers:
                 queues=[queue for queue, _ in places],
                 worker_ids=[worker_id for _, worker_id in places],
             )
-        return {(row["queue"], row["worker_id"]): row["seen_at"] for row in rows}
+        return {
+            (row["queue"], row["worker_id"]): LastSight(at=row["seen_at"], draining=row["draining"])
+            for row in rows
+        }
 
     async def prune(self, before: datetime, workers_max: int) -> int:
         """See WorkerTable."""

@@ -53,6 +53,13 @@ class TaskWorkers(Struct, frozen=True, kw_only=True):
     last_seen_at: datetime | None
 
 
+class LastSight(Struct, frozen=True, kw_only=True):
+    """When a worker was seen last, and whether it drained then."""
+
+    at: datetime
+    draining: bool
+
+
 WorkerPlace = tuple[str, str]
 """(queue, worker id): the identity, and the order of pages."""
 TaskPlace = tuple[str, str]
@@ -86,7 +93,7 @@ class WorkerTable(Protocol):
         """For each of these, given once: who may run it, of those seen since then."""
         ...
 
-    async def last_seen(self, places: Sequence[WorkerPlace]) -> Mapping[WorkerPlace, datetime]:
+    async def last_seen(self, places: Sequence[WorkerPlace]) -> Mapping[WorkerPlace, LastSight]:
         """When each of these was seen last; absent: never, or too long ago."""
         ...
 

@@ -102,7 +102,8 @@ class Explain:
             before = ahead.get(index)
             runs = reason.kind is ReasonKind.ATTEMPT
             workers = None if runs else able.get((reason.queue or "", reason.task or ""))
-            at = heard.get((reason.queue or "", reason.worker_id or ""))
+            sight = heard.get((reason.queue or "", reason.worker_id or ""))
+            at = None if sight is None else sight.at
             if workers is not None:
                 at = workers.last_seen_at
             found.append(
@@ -115,6 +116,7 @@ class Explain:
                     pulls=None if queue is None else queue.pulls,
                     nobody_pulls_since=None if queue is None else queue.nobody_pulls_since,
                     last_heartbeat_at=at,
+                    draining=runs and sight is not None and sight.draining,
                     silent=runs and at is not None and at < live_since,
                     pause=pauses.get(reason.held_by or ""),
                     outbox=outbox.get(reason.token or "", Outbox.DONE),
