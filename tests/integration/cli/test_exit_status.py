@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.command_line import background, succeed
 from tests.support.eventually import eventually_sync
+from tests.support.jetstream import JetStreamServer
 from tests.support.processes import towpath
 from towpath_engine.cli.connection import refusal
 from towpath_worker import ApiError
@@ -65,6 +66,7 @@ CASES = {
         ["start", "fragile", "--wait"],
         ["retry", "fragile/ended", "--wait"],
         ["redrive", "fragile/ended", "a", "--wait"],
+        ["restart", "fragile/ended", "--wait"],
     ],
     7: [
         ["result", "approval/live", "--timeout", "0.2"],
@@ -72,7 +74,7 @@ CASES = {
     ],
     8: [["replay", "altered.json"]],
 }  # fmt: skip
-BUG, INTERRUPTED = 1, 130
+BUG, DENIED, INTERRUPTED = 1, 9, 130
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +98,7 @@ def test_every_status_of_the_page_is_brought_about_here() -> None:
     documented = {
         int(found) for found in re.findall(r"^\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
     }
-    assert documented == {*CASES, BUG, INTERRUPTED}
+    assert documented == {*CASES, BUG, DENIED, INTERRUPTED}
 
 
 def test_an_error_of_ours_ends_with_the_status_of_a_bug() -> None:
@@ -107,6 +109,18 @@ def test_an_error_of_ours_ends_with_the_status_of_a_bug() -> None:
     code = f"{broken}; from towpath_engine.cli.main import main; raise SystemExit(main(['list']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, "this is a bug of Towpath" in done.stderr) == (BUG, True)
+
+
+def test_a_command_that_nats_does_not_let_in_ends_with_the_status_of_the_page(
+    tmp_path: Path,
+) -> None:
+    config = 'authorization { user: me, password: "p" }'
+    server = JetStreamServer(tmp_path / "nats", jetstream=False, config=config).start()
+    try:
+        done = towpath("list", environment={"TOWPATH_NATS_URL": server.url})
+    finally:
+        server.kill()
+    assert (done.returncode, "Traceback" in done.stderr) == (DENIED, False), done.stderr
 
 
 @pytest.mark.parametrize(

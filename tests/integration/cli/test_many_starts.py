@@ -26,6 +26,17 @@ def test_each_line_of_a_file_starts_a_run_in_order(
     assert {run["run_id"] for run in listed} == set(run_ids)
 
 
+def test_a_bad_line_behind_the_first_lot_says_how_many_were_started(
+    environment: Environment,
+) -> None:
+    lines = "".join(f'{{"key": "before-{n}"}}\n' for n in range(2_000)) + "{\n"
+    arguments = ["start-many", "-", "--workflow", "approval"]
+    done = towpath(*arguments, environment=environment, stdin=lines)
+    assert (done.returncode, len(done.stdout.split())) == (2, 2_000)
+    assert "-:2001: not JSON" in done.stderr
+    assert done.stderr.endswith("; 2000 of the 2000 lines before were started\n")
+
+
 def test_lines_may_be_inputs_of_one_workflow(environment: Environment) -> None:
     lines = "".join(f'{{"n": {n}}}\n' for n in range(2))
     said = succeed(environment, ["start-many", "-", "--workflow", "echo", "--inputs"], stdin=lines)
@@ -76,6 +87,7 @@ def test_a_line_that_is_no_start_is_named_and_nothing_of_its_lot_is_started(
         status, said = fail(environment, ["start-many", "-"], stdin=stdin)
         assert status == 2
         assert fault in said
+        assert said.endswith("; nothing was started\n")
         assert said.count("\n") == 1
     assert succeed(environment, ["list", "--tag", "never", "--json"]).json()["runs"] == []
 

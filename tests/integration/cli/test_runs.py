@@ -137,12 +137,20 @@ def test_a_failed_run_is_retried_redriven_and_restarted(environment: Environment
     assert retried.stderr.startswith("towpath: it has ended once more: ExpressionError: ")
     assert fail(environment, ["result", run_id])[0] == 6
     assert fail(environment, ["retry", run_id, "--wait"])[0] == 6
-    redriven = succeed(environment, ["redrive", run_id, "a", "--json"]).json()
+    redrive = ["redrive", run_id, "a", "--request-id", "once-more", "--json"]
+    redriven = succeed(environment, redrive).json()
     assert redriven["steps"][0] == "a"
+    assert fail(environment, ["result", run_id])[0] == 6
+    assert succeed(environment, redrive).json()["deduplicated"] is True
+    retry = ["retry", run_id, "--request-id", "once-again", "--json"]
+    assert succeed(environment, retry).json()["steps"] == ["b"]
+    assert fail(environment, ["result", run_id])[0] == 6
+    assert succeed(environment, retry).json()["deduplicated"] is True
     assert fail(environment, ["result", run_id])[0] == 6
     new = succeed(environment, ["restart", run_id, "--request-id", "once"]).strip()
     same = succeed(environment, ["restart", run_id, "--request-id", "once", "--json"]).json()
     assert same == {"run_id": new, "deduplicated": True}
+    assert fail(environment, ["restart", run_id, "--wait"])[0] == 6
     shown = succeed(environment, ["get", new, "--json"]).json()
     assert (shown["restarted_from"], shown["input"]) == (run_id, {"by": 0})
     assert "retry by ann: again" in succeed(environment, ["history", run_id])

@@ -79,3 +79,18 @@ def test_a_stopped_server_is_not_looked_for(tmp_path: Path) -> None:
     stopped.close()
     done = towpath("settings", working_dir=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_where_a_server_has_run_and_runs_no_more_a_command_says_where_it_goes_instead(
+    tmp_path: Path,
+) -> None:
+    DevProcess("--data-dir", str(tmp_path / ".towpath")).close()
+    below = tmp_path / "below"
+    below.mkdir()
+    told = f"towpath: no `towpath dev` of {tmp_path.resolve()} runs now: going to nats://"
+    for folder in (tmp_path, below):
+        lines = towpath("list", "--prefix", "nobody", working_dir=folder).stderr.splitlines()
+        assert [line.startswith(told) for line in lines] == [True, False]
+    # Who says anything about NATS means a certain server.
+    named = {"TOWPATH_NATS_URL": "nats://127.0.0.1:1"}
+    assert told not in towpath("list", environment=named, working_dir=tmp_path).stderr

@@ -173,6 +173,9 @@ def test_it_stops_when_its_parent_is_killed() -> None:
         parent.kill()
         eventually_sync(lambda: not alive(family))
         assert not marked_processes(parent.mark)
+        last = json.loads(parent.errors().splitlines()[-1])
+        assert last["event"] == "stopping"
+        assert "the process that started it has ended" in last["message"]
     finally:
         parent.close()
 

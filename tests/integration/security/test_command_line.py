@@ -118,7 +118,20 @@ def test_every_verb_logs_in_as_the_settings_say(tmp_path: Path) -> None:
     *let_in, refused = [one.result() for one in said]
     for one in let_in:
         assert re.match(r"3 towpath: no .*engine of prefix", one), one
-    assert "engine of prefix" not in refused
+    assert refused.startswith("9 towpath: no NATS server takes us"), refused
+    assert "TOWPATH_NATS_PASSWORD" in refused
+
+
+def test_a_verb_that_may_not_be_asked_names_the_right_that_is_missing(tmp_path: Path) -> None:
+    config = (
+        'authorization { users: [ { user: me, password: "p", permissions: { '
+        'publish: { allow: ["towpath.api.run.get"] }, subscribe: { allow: ["_INBOX.>"] } } } ] }'
+    )
+    who = {"TOWPATH_NATS_USER": "me", "TOWPATH_NATS_PASSWORD": "p"}
+    said = told(tmp_path / "nats", config, "nats", who)
+    assert said.startswith("9 towpath: a right is missing in NATS: this user may not publish")
+    assert "towpath.api.run.list" in said
+    assert "towpath nats-permissions" in said
 
 
 def test_files_that_can_not_be_used_are_named(tmp_path: Path, jetstream_url: str) -> None:

@@ -64,3 +64,10 @@ def test_a_second_connection_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
     log.failed("refused")
     log.over()
     assert told(caplog) == []
+
+
+def test_who_is_not_let_in_is_told_what_says_who_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    OutageLog("nats://right:4222", clock=Clock()).failed("nats: 'Authorization Violation'")
+    ((_, message),) = told(caplog)
+    assert "TOWPATH_NATS_PASSWORD" in message
+    assert "TOWPATH_NATS_URL" not in message

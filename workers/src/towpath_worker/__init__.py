@@ -26,7 +26,13 @@ from towpath_worker.runs import RunFailed, RunHandle, StartManyError
 from towpath_worker.signatures import RegistrationError, TaskNameError, TaskTypeError
 from towpath_worker.starts import StartItem
 from towpath_worker.sync_client import SyncClient, SyncRunHandle
-from towpath_worker.transport import NoAnswerError, NotConnectedError, TransportError
+from towpath_worker.transport import (
+    CredentialsRefusedError,
+    MissingRightError,
+    NoAnswerError,
+    NotConnectedError,
+    TransportError,
+)
 from towpath_worker.values import InvalidValueError, Json
 from towpath_worker.worker import NoTasksError, Worker, run_workers
 
@@ -40,6 +46,7 @@ __all__ = [
     "ConnectionOptions",
     "ConnectionOptionsError",
     "Context",
+    "CredentialsRefusedError",
     "DefinitionRefusedError",
     "EngineError",
     "Event",
@@ -51,6 +58,7 @@ __all__ = [
     "LifespanError",
     "LogLine",
     "MetricsError",
+    "MissingRightError",
     "NoAnswerError",
     "NoTasksError",
     "NotConnectedError",

@@ -22,6 +22,7 @@ from towpath_worker.clock import now_ms
 from towpath_worker.options import ConnectionOptions
 from towpath_worker.transport import (
     Connection,
+    MissingRightError,
     NoAnswerError,
     NobodyListensError,
     NotConnectedError,
@@ -69,8 +70,8 @@ class ApiCaller:
 
         `answer_seconds` is how long one answer may take. Raises ApiError when the engine refuses,
         NoAnswerError when no engine has answered (OutcomeUnknownError when what was asked for may
-        still happen), NotConnectedError when NATS was not there, InvalidValueError when the
-        request is larger than a message.
+        still happen), NotConnectedError when NATS was not there, MissingRightError at once when it
+        lets us not ask, InvalidValueError when the request is larger than a message.
         """
         subject = api_subject(self.prefix, verb)
         body = self._body(verb, request)
@@ -89,6 +90,8 @@ class ApiCaller:
             except (TransportError, ApiError) as error:
                 failure = error
             if isinstance(failure, ApiError) and failure.code not in REPEATED_CODES:
+                raise failure
+            if isinstance(failure, MissingRightError):
                 raise failure
             arrived = arrived or _may_have_arrived(failure)
             wait_ms = max(_jittered(pause_ms), _retry_after_ms(failure))

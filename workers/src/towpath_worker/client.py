@@ -2,7 +2,8 @@
 
 `async with Client() as client:` connects; every method raises ApiError when the engine refuses,
 NoAnswerError or NotConnectedError (both TransportError) when nobody answers within the client's
-timeout, and InvalidValueError for a value that is no JSON or over its limit. Requests are repeated
+timeout, MissingRightError at once when NATS lets this user not ask, and InvalidValueError for a
+value that is no JSON or over its limit. Requests are repeated
 under one id until they are answered, so nothing happens twice. `towpath_worker.SyncClient` is the
 same for programs without an event loop.
 """

@@ -13,6 +13,8 @@ import msgspec
 from msgspec import Struct
 
 STATE_FILE: Final = Path(".towpath") / "dev.json"
+LOCK_FILE: Final = STATE_FILE.with_name("lock")
+"""What is left of it when it has ended."""
 
 
 class DevServer(Struct, frozen=True, kw_only=True):
@@ -47,6 +49,25 @@ def running_dev_server(folder: Path | None = None) -> DevServer | None:
         if state is not None and _lives(state.pids.dev):
             return DevServer(nats_url=state.nats_url, prefix=state.prefix, folder=each)
     return None
+
+
+def stopped_dev_server(folder: Path | None = None) -> Path | None:
+    """The nearest folder, from `folder` (None: the current one) up, on which `towpath dev` has run
+    and runs no more; None when there is none, or one runs."""
+    if os.name != "posix" or running_dev_server(folder) is not None:
+        return None
+    try:
+        start = (folder or Path.cwd()).resolve()
+    except OSError:
+        return None
+    return next((each for each in (start, *start.parents) if _is_ours(each / LOCK_FILE)), None)
+
+
+def _is_ours(file: Path) -> bool:
+    try:
+        return file.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def _state_of(file: Path) -> _State | None:

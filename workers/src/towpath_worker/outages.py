@@ -8,7 +8,12 @@ from towpath_worker.clock import now_ms
 
 _log = logging.getLogger("towpath.worker.transport")
 
-SETTING: Final = "TOWPATH_NATS_URL"
+_NOT_LET_IN: Final = "authorization violation"
+_WHERE: Final = "is TOWPATH_NATS_URL right?"
+_WHO: Final = (
+    "it does not let us in: are TOWPATH_NATS_USER and TOWPATH_NATS_PASSWORD right (or "
+    "TOWPATH_NATS_TOKEN, _CREDENTIALS_FILE, _NKEY_SEED_FILE)?"
+)
 REPEAT_MIN_MS: Final = 30_000
 REPEAT_MAX_MS: Final = 300_000
 REASONS_MAX: Final = 5
@@ -37,20 +42,18 @@ class OutageLog:
             self._since_ms = now
             self._due_ms = now + self._gap_ms
             self._reasons.add(reason)
-            text = (
-                "nats_unreachable url=%s error=%s; it is asked again until it answers: is %s right?"
-            )
-            self._tell(logging.WARNING, text, self._address, reason, SETTING)
+            text = "nats_unreachable url=%s error=%s; it is asked again until it answers: %s"
+            self._tell(logging.WARNING, text, self._address, reason, _hint(reason))
         elif reason not in self._reasons and len(self._reasons) < REASONS_MAX:
             self._reasons.add(reason)
-            text = "nats_unreachable url=%s error=%s"
-            self._tell(logging.WARNING, text, self._address, reason)
+            text = "nats_unreachable url=%s error=%s; %s"
+            self._tell(logging.WARNING, text, self._address, reason, _hint(reason))
         elif now >= self._due_ms:
             self._gap_ms = min(REPEAT_MAX_MS, self._gap_ms * 2)
             self._due_ms = now + self._gap_ms
             seconds = (now - self._since_ms) // 1000
-            text = "nats_unreachable url=%s for_seconds=%d error=%s; is %s right?"
-            self._tell(logging.WARNING, text, self._address, seconds, reason, SETTING)
+            text = "nats_unreachable url=%s for_seconds=%d error=%s; %s"
+            self._tell(logging.WARNING, text, self._address, seconds, reason, _hint(reason))
 
     def over(self) -> None:
         """There is a connection: the first one, or another one."""
@@ -61,3 +64,12 @@ class OutageLog:
 
     def _tell(self, level: int, text: str, *facts: object) -> None:
         _log.log(level if self._aloud else logging.DEBUG, text, *facts)
+
+
+def refuses_us(reason: str) -> bool:
+    """Whether the server is there, and does not know us."""
+    return _NOT_LET_IN in reason.lower()
+
+
+def _hint(reason: str) -> str:
+    return _WHO if refuses_us(reason) else _WHERE

@@ -9,7 +9,14 @@ import asyncio
 import msgspec
 from msgspec import Struct
 
-from towpath_worker.transport import Connection, NoAnswerError, Received, Subscription
+from towpath_worker.denials import Denial, DeniedAction
+from towpath_worker.transport import (
+    Connection,
+    MissingRightError,
+    NoAnswerError,
+    Received,
+    Subscription,
+)
 
 
 class PubAck(Struct, frozen=True):
@@ -43,9 +50,10 @@ class Publisher:
         self._inbox = connection.new_inbox()
         self._subscription: Subscription | None = None
         self._subscribing = asyncio.Lock()
-        self._open: dict[str, asyncio.Future[Received]] = {}
+        self._open: dict[str, tuple[str, asyncio.Future[Received]]] = {}
         self._number = 0
         connection.on_reset(self._on_reset)
+        connection.on_denied(self._on_denied)
 
     async def publish(
         self, subject: str, body: bytes, headers: dict[str, str], *, timeout_seconds: float
@@ -53,6 +61,7 @@ class Publisher:
         """Publish and wait for the stream's word.
 
         Raises NoAnswerError when there is none in time or no stream takes the subject,
+        MissingRightError when NATS lets us not publish there, or not hear its word,
         TransportError when the message cannot be sent; it may have been stored in both cases.
         """
         async with self._subscribing:
@@ -63,7 +72,7 @@ class Publisher:
         self._number += 1
         reply = f"{self._inbox}.{self._number}"
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
-        self._open[reply] = future
+        self._open[reply] = (subject, future)
         try:
             await self._connection.publish(subject, body, reply=reply, headers=headers)
             async with asyncio.timeout(timeout_seconds):
@@ -75,12 +84,19 @@ class Publisher:
         return _parse(subject, received)
 
     def _on_answer(self, received: Received) -> None:
-        future = self._open.pop(received.subject, None)
+        _, future = self._open.pop(received.subject, (None, None))
         if future is not None and not future.done():
             future.set_result(received)
 
+    def _on_denied(self, missing: MissingRightError) -> None:
+        denial = missing.denial
+        deaf = denial.action is DeniedAction.SUBSCRIBE and denial.subject == f"{self._inbox}.*"
+        for subject, future in self._open.values():
+            if not future.done() and (deaf or denial == Denial(DeniedAction.PUBLISH, subject)):
+                future.set_exception(missing)
+
     def _on_reset(self) -> None:
-        for future in self._open.values():
+        for _, future in self._open.values():
             if not future.done():
                 future.set_exception(NoAnswerError("the connection was lost before the PubAck"))
 

@@ -16,7 +16,14 @@ from msgspec import Struct
 from towpath_protocol.subjects import LEVEL_COUNT, dispatch_stream, queue_consumer
 from towpath_worker.clock import now_ms
 from towpath_worker.credit import CreditPlan, Probe, Stand
-from towpath_worker.transport import Connection, Received, Subscription, TransportError
+from towpath_worker.denials import DeniedAction
+from towpath_worker.transport import (
+    Connection,
+    MissingRightError,
+    Received,
+    Subscription,
+    TransportError,
+)
 
 _log = logging.getLogger("towpath.worker.pull")
 
@@ -78,6 +85,7 @@ class Puller:
         self._faults = 0
         self._stopped = False
         connection.on_reset(self._on_reset)
+        connection.on_denied(self._on_denied)
 
     def pump(self) -> None:
         """Slots may have become free, or time has passed: look again soon."""
@@ -156,6 +164,13 @@ class Puller:
         self._lose(level)
         if received.status == "503" or "Deleted" in description:
             self._on_missing()
+
+    def _on_denied(self, missing: MissingRightError) -> None:
+        """The connection has told it; here it only must not be asked for again at once."""
+        denial = missing.denial
+        if denial.action is DeniedAction.PUBLISH and denial.subject in self._next:
+            self._lose(self._next.index(denial.subject))
+            self._wake.set()
 
     def _lose(self, level: int) -> None:
         self._open.pop(level, None)

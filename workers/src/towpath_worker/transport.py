@@ -9,6 +9,7 @@ connection never raise and never block.
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Any, Final
@@ -27,8 +28,9 @@ from towpath_worker.credentials import (
     read_nkey_seed,
     tls_context,
 )
+from towpath_worker.denials import Denial, DeniedAction, denial_in, in_words
 from towpath_worker.options import ConnectionOptions
-from towpath_worker.outages import OutageLog
+from towpath_worker.outages import OutageLog, refuses_us
 
 _log = logging.getLogger("towpath.worker.transport")
 
@@ -37,6 +39,7 @@ REBUILD_WAIT_MAX_SECONDS: Final = 5.0
 PENDING_BYTES_MAX: Final = 8 * 2**20
 TOLD_MAX: Final = 20
 """Different errors that are logged until the connection is back."""
+_ERROR_LINE: Final = re.compile(rb"-ERR\s+'(.+)'\r\n")
 
 
 class TransportError(Exception):
@@ -45,6 +48,23 @@ class TransportError(Exception):
 
 class NotConnectedError(TransportError, ConnectionError):
     """There is no live connection to NATS now."""
+
+
+class CredentialsRefusedError(NotConnectedError):
+    """The server is there and does not let us in: user, password, token or credentials are wrong,
+    or missing."""
+
+
+class MissingRightError(TransportError):
+    """NATS lets this user not do what was tried. `denial` says what; the message has the fix.
+
+    Nothing was published, but where it is the inbox that may not be listened to: then what was
+    asked for may have happened, unheard.
+    """
+
+    def __init__(self, denial: Denial, message: str) -> None:
+        super().__init__(message)
+        self.denial = denial
 
 
 class InsecureServerError(TransportError, OSError):
@@ -80,8 +100,9 @@ class _CarefulClient(NatsClient):
     in front of it. Raises InsecureServerError, which counts as a server that is away.
     """
 
-    def __init__(self, options: ConnectionOptions) -> None:
+    def __init__(self, options: ConnectionOptions, on_denied: Callable[[Denial], None]) -> None:
         super().__init__()
+        self._on_denied = on_denied
         self._demanded = options.demands_tls and not options.tls_handshake_first
         self._address = options.address
 
@@ -91,6 +112,15 @@ class _CarefulClient(NatsClient):
         if self._demanded and not websocket and not self._server_info.get("tls_required"):
             raise InsecureServerError(f"the server at {self._address} speaks no TLS")
         return super()._connect_command()
+
+    async def _process_err(self, err_msg: str) -> None:
+        # The parser gives it in lower case, but subjects have a case. It still holds the line.
+        line = _ERROR_LINE.match(self._ps.buf)
+        denial = denial_in(err_msg if line is None else line[1].decode(errors="replace"))
+        if denial is None:
+            await super()._process_err(err_msg)
+        else:
+            self._on_denied(denial)
 
 
 Callback = Callable[[Received], None]
@@ -137,6 +167,9 @@ class Connection:
         self._client: NatsClient | None = None
         self._subscriptions: list[Subscription] = []
         self._resets: list[Callable[[], None]] = []
+        self._denial_watchers: list[Callable[[MissingRightError], None]] = []
+        self._requests: dict[str, set[asyncio.Timeout]] = {}
+        self._deaf: Denial | None = None
         self._rebuilding: asyncio.Task[None] | None = None
         self._closing = False
         self._opened = False
@@ -159,6 +192,10 @@ class Connection:
         """Run `callback` after every reconnection: replies under way are lost."""
         self._resets.append(callback)
 
+    def on_denied(self, callback: Callable[[MissingRightError], None]) -> None:
+        """Run `callback` with whatever NATS does not let this user do; `request` looks itself."""
+        self._denial_watchers.append(callback)
+
     def new_inbox(self) -> str:
         """A subject that nobody else uses, below the inbox prefix."""
         return f"{self._options.inbox_prefix}.{token_hex(11)}"
@@ -173,9 +210,9 @@ class Connection:
         except TimeoutError as error:
             self._outage.failed(self._last_error or "no answer")
             reason = f" ({self._last_error})" if self._last_error else ""
-            raise NotConnectedError(
-                f"no NATS server takes us at {self._options.address}{reason}"
-            ) from error
+            refused = refuses_us(self._last_error)
+            kind = CredentialsRefusedError if refused else NotConnectedError
+            raise kind(f"no NATS server takes us at {self._options.address}{reason}") from error
 
     def check(self) -> None:
         """Raises ConnectionOptionsError when a file of the options is unusable; asks nobody."""
@@ -225,17 +262,31 @@ class Connection:
         """Send a request and wait for one answer.
 
         Raises NoAnswerError when nobody listens or nobody answers in time, NotConnectedError
-        without a connection, TransportError when the message cannot be sent.
+        without a connection, MissingRightError when NATS forbids it, TransportError when the
+        message cannot be sent.
         """
         client = self._live()
+        denied = asyncio.timeout(None)
+        waiting = self._requests.setdefault(subject, set())
+        waiting.add(denied)
         try:
-            msg = await client.request(subject, body, timeout=timeout_seconds, headers=headers)
+            if self._deaf is not None:
+                raise self._missing(self._deaf)
+            async with denied:
+                msg = await client.request(subject, body, timeout=timeout_seconds, headers=headers)
         except nats.errors.NoRespondersError as error:
             raise NobodyListensError(f"nobody listens on {subject}") from error
         except (TimeoutError, nats.errors.TimeoutError) as error:
+            if denied.expired():
+                missing = self._deaf or Denial(DeniedAction.PUBLISH, subject)
+                raise self._missing(missing) from error
             raise NoAnswerError(f"no answer on {subject} within {timeout_seconds:g} s") from error
         except (nats.errors.Error, OSError) as error:
             raise TransportError(f"request to {subject} failed: {error}") from error
+        finally:
+            waiting.discard(denied)
+            if not waiting:
+                self._requests.pop(subject, None)
         return _received(msg)
 
     async def subscribe(self, subject: str, callback: Callback) -> Subscription:
@@ -266,7 +317,7 @@ class Connection:
         while True:
             await asyncio.sleep(wait_seconds)
             wait_seconds = min(REBUILD_WAIT_MAX_SECONDS, max(0.25, wait_seconds * 2))
-            client = _CarefulClient(self._options)
+            client = _CarefulClient(self._options, self._denied)
             try:
                 await client.connect(**self._arguments(client))
                 for subscription in list(self._subscriptions):
@@ -345,6 +396,33 @@ class Connection:
         self._client = None
         self._rebuilding = self._loop.create_task(self._rebuild(RECONNECT_WAIT_SECONDS))
 
+    def _missing(self, denial: Denial) -> MissingRightError:
+        return MissingRightError(denial, in_words(denial, self._options.inbox_prefix))
+
+    def _denied(self, denial: Denial) -> None:
+        """The server refused something: who waits for it need not wait, and it is told once."""
+        missing = self._missing(denial)
+        if denial.deafens(self._options.inbox_prefix):
+            self._deaf = denial
+            concerned = [scope for scopes in self._requests.values() for scope in scopes]
+        else:
+            concerned = list(self._requests.get(denial.subject, ()))
+        for scope in concerned:
+            if not scope.expired():
+                scope.reschedule(0)  # a moment that is over
+        told = f"{denial.action} {denial.right}"
+        if told not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add(told)
+            _log.error(
+                "right_missing name=%s action=%s subject=%s: %s",
+                self._name,
+                denial.action,
+                denial.right,
+                missing,
+            )
+        for watch in self._denial_watchers:
+            watch(missing)
+
     def _remember(self, error: Exception) -> str:
         """Keep why there is no connection. What the server said beats that it hung up then."""
         text = str(error) or ("no answer" if isinstance(error, TimeoutError) else repr(error))
@@ -358,6 +436,7 @@ class Connection:
         self._outage.over()
         self._last_error = ""
         self._refused = False
+        self._deaf = None
         self._told.clear()
         for callback in self._resets:
             callback()

@@ -22,14 +22,17 @@ from towpath_worker import (
     Client,
     ConnectionOptions,
     ConnectionOptionsError,
+    CredentialsRefusedError,
     DefinitionRefusedError,
     InvalidValueError,
+    MissingRightError,
     NoAnswerError,
+    NotConnectedError,
     OutcomeUnknownError,
     RunFailed,
     TransportError,
 )
-from towpath_worker.dev_server import running_dev_server
+from towpath_worker.dev_server import running_dev_server, stopped_dev_server
 from towpath_worker.options import FROM_ENVIRONMENT
 
 T = TypeVar("T")
@@ -42,10 +45,11 @@ CONNECT_SECONDS = 3.0
 def ask(arguments: Arguments, question: Callable[[Client], Awaitable[T]]) -> T:
     """The answer to a question to the engine.
 
-    Raises CommandError: UNREACHABLE, NOT_FOUND, REFUSED, RUN_FAILED, TIMED_OUT, or USAGE for a
-    value that no engine would take.
+    Raises CommandError: UNREACHABLE, DENIED, NOT_FOUND, REFUSED, RUN_FAILED, TIMED_OUT, or USAGE
+    for a value that no engine would take.
     """
     options, told_by = _options(arguments, load_settings(os.environ, arguments.config))
+    warn_of_a_stopped_server(arguments)
     # What the SDK logs on the way, we say in our one sentence.
     logging.getLogger().addHandler(logging.NullHandler())
 
@@ -60,25 +64,69 @@ def ask(arguments: Arguments, question: Callable[[Client], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(connected())
-    except ApiError as error:
-        raise refusal(error) from error
-    except RunFailed as error:
-        raise CommandError(Exit.RUN_FAILED, str(error)) from error
-    except ConnectionError as error:
-        raise CommandError(
-            Exit.UNREACHABLE,
-            f"{mask_secrets(str(error))}, as {told_by} says: is `towpath dev` running? "
-            "TOWPATH_NATS_URL or --nats-url name another server",
-        ) from error
-    except NoAnswerError as error:
-        where = "" if isinstance(error, OutcomeUnknownError) else f" (as {told_by} says)"
-        raise CommandError(Exit.UNREACHABLE, mask_secrets(f"{error}{where}")) from error
-    except TransportError as error:
-        raise CommandError(Exit.UNREACHABLE, mask_secrets(str(error))) from error
-    except TimeoutError as error:
-        raise CommandError(Exit.TIMED_OUT, str(error)) from error
-    except (InvalidValueError, ProtocolError, ConnectionOptionsError) as error:
-        raise CommandError(Exit.USAGE, str(error)) from error
+    except (
+        ApiError,
+        RunFailed,
+        TransportError,
+        TimeoutError,
+        InvalidValueError,
+        ProtocolError,
+        ConnectionOptionsError,
+    ) as error:
+        raise _failure(error, options.address, told_by) from error
+
+
+def _failure(error: Exception, address: str, told_by: str) -> CommandError:
+    """What the SDK raised, in one sentence with its status. `TransportError` comes first: some are
+    kinds of `TimeoutError`, too."""
+    match error:
+        case ApiError():
+            return refusal(error)
+        case RunFailed():
+            return CommandError(Exit.RUN_FAILED, str(error))
+        case TransportError():
+            return _unanswered(error, address, told_by)
+        case TimeoutError():
+            return CommandError(Exit.TIMED_OUT, str(error))
+        case _:
+            return CommandError(Exit.USAGE, str(error))
+
+
+def _unanswered(error: TransportError, address: str, told_by: str) -> CommandError:
+    """From kinds to families, with what to do about it."""
+    status, text = Exit.UNREACHABLE, mask_secrets(str(error))
+    match error:
+        case MissingRightError():
+            status, text = Exit.DENIED, f"{text} (at {address})"
+        case CredentialsRefusedError():
+            who = (
+                "TOWPATH_NATS_USER with TOWPATH_NATS_PASSWORD, or TOWPATH_NATS_TOKEN, "
+                "_CREDENTIALS_FILE or _NKEY_SEED_FILE, say who we are"
+            )
+            status, text = Exit.DENIED, f"{text}, as {told_by} says: {who}"
+        case NotConnectedError():
+            advice = "is `towpath dev` running? TOWPATH_NATS_URL or --nats-url name another server"
+            text = f"{text}, as {told_by} says: {advice}"
+        case OutcomeUnknownError():
+            # The name of a parameter there, of an option here.
+            text = text.replace("with request_id=", "with --request-id ")
+            text = text.replace("with message_id=", "with --message-id ")
+        case NoAnswerError():
+            text = f"{text} (as {told_by} says)"
+        case _:
+            pass
+    return CommandError(status, text)
+
+
+def warn_of_a_stopped_server(arguments: Arguments) -> None:
+    """The default port may be another project's: who has run `towpath dev` here means that one."""
+    loaded = load_settings(os.environ, arguments.config)
+    folder = stopped_dev_server() if _told_by(arguments, loaded) is None else None
+    if folder is not None:
+        options, told_by = _options(arguments, loaded)
+        print_notice(
+            f"no `towpath dev` of {folder} runs now: going to {options.address}, {told_by}"
+        )
 
 
 def name_server(arguments: Arguments) -> None:

@@ -27,6 +27,8 @@ class Exit(IntEnum):
     """`result` or `start --wait`: the run has not settled yet."""
     DIFFERENT = 8
     """`replay`: the history does not come out the same; standard output has what differs."""
+    DENIED = 9
+    """NATS does not let us in as who we are, or in, but not do this."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -39,5 +41,5 @@ EXIT_BY_CODE: Final[Mapping[str, Exit]] = {"internal": Exit.BUG}
 EPILOG: Final = (
     "Exit status: 0 done, 1 bug, 2 wrong arguments, settings or file, 3 no answer, 4 not found, "
     "5 refused, 6 the run failed, 7 the run has not settled, 8 the replay differs, "
-    "130 interrupted."
+    "9 denied by NATS, 130 interrupted."
 )

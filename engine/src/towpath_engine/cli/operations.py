@@ -8,30 +8,28 @@ from towpath_engine.cli.connection import ask, name_server
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
 from towpath_engine.cli.known import task_is_known
-from towpath_engine.cli.output import print_json, print_line, print_notice, print_table
+from towpath_engine.cli.output import print_json, print_notice, print_table
 from towpath_engine.cli.replies import plain_all
-from towpath_engine.cli.runs import parse_instant_option, print_reply
+from towpath_engine.cli.runs import parse_instant_option, print_reply, print_started
 from towpath_engine.cli.table import Layout
 from towpath_engine.cli.targets import parse_target
 from towpath_protocol.operation_replies import PauseChanged, PausedRun, PurgedRuns
-from towpath_worker import Client, RunHandle
+from towpath_worker import Client, Json, RunHandle
 
 
 def restart(arguments: Arguments) -> Exit:
     """`towpath restart RUN`"""
     target = parse_target(arguments.run_id)
 
-    async def question(client: Client) -> RunHandle:
+    async def question(client: Client) -> tuple[RunHandle, Json]:
         handle = await target.handle(client)
-        return await handle.restart(
+        new = await handle.restart(
             version=arguments.version, request_id=arguments.request_id, reason=arguments.reason
         )
+        output = await new.result(timeout=arguments.timeout) if arguments.wait else None
+        return new, output
 
-    handle = ask(arguments, question)
-    if arguments.json:
-        print_json({"run_id": handle.run_id, "deduplicated": handle.deduplicated})
-    else:
-        print_line(handle.run_id)
+    print_started(arguments, *ask(arguments, question))
     return Exit.OK
 
 

@@ -110,6 +110,7 @@ def _tell_dev_server(loaded: LoadedSettings) -> None:
 
 def worker(arguments: Arguments) -> Exit:
     """`towpath worker MODULE:NAME …`"""
+    from towpath_engine.cli.connection import warn_of_a_stopped_server
     from towpath_worker.command import WorkerArguments, start
     from towpath_worker.options import FROM_ENVIRONMENT
 
@@ -122,6 +123,7 @@ def worker(arguments: Arguments) -> Exit:
             # What nobody has said, the SDK finds out as it does for programs of their own.
             if name in loaded.sources:
                 os.environ[variable] = str(getattr(loaded.settings, name))
+    warn_of_a_stopped_server(arguments)
     status = start(WorkerArguments(**vars(arguments)))
     # A module of theirs may have called sys.exit with anything.
     return Exit(status) if status in list(Exit) else Exit.BUG

@@ -28,7 +28,11 @@ def retry(arguments: Arguments) -> Exit:
     return _repaired(
         arguments,
         lambda handle: handle.retry(
-            step=arguments.step, input=value, dry_run=arguments.dry_run, reason=arguments.reason
+            step=arguments.step,
+            input=value,
+            dry_run=arguments.dry_run,
+            request_id=arguments.request_id,
+            reason=arguments.reason,
         ),
     )
 
@@ -42,6 +46,7 @@ def redrive(arguments: Arguments) -> Exit:
             arguments.step or "",
             input=value,
             dry_run=arguments.dry_run,
+            request_id=arguments.request_id,
             reason=arguments.reason,
         ),
     )

@@ -157,13 +157,16 @@ def _add_operations(verbs: Verbs) -> None:
     redrive.add_argument(
         "step",
         metavar="STEP",
-        help="done again with all that comes after it, also what had completed; what came before "
-        "keeps its output (`towpath get RUN` lists the steps)",
+        help="done again with all that comes after it, also what had completed, and each under a "
+        "new idempotency key; what came before keeps its output (`towpath get RUN` lists the "
+        "steps). To go on from the step that failed, use `towpath retry`",
     )
     _add_repair(redrive)
     restart = _add_view(verbs, "restart", "start a new run as a settled one was started")
     restart.add_argument("--version", type=count, metavar="N", help="default: the one it had")
     restart.add_argument("--request-id", metavar="ID", help="repeats with this id start nothing")
+    restart.add_argument("--wait", action="store_true", help="wait for the result of the new run")
+    add_timeout(restart)
     add_who_and_why(restart)
     purge = add_client_verb(verbs, "purge", "delete settled runs")
     purge.add_argument("run_id", nargs="?", metavar="RUN", help="this one")
@@ -184,6 +187,7 @@ def _add_repair(parser: CommandParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would be done again, and why it ended"
     )
+    parser.add_argument("--request-id", metavar="ID", help="repeats with this id do nothing")
     parser.add_argument("--wait", action="store_true", help="wait for the result")
     add_timeout(parser)
     add_who_and_why(parser)

@@ -52,6 +52,12 @@ def start(arguments: Arguments) -> Exit:
         handle, output = ask(arguments, question)
     except CommandError as error:
         raise _with_hint(error, arguments) from error
+    print_started(arguments, handle, output)
+    return Exit.OK
+
+
+def print_started(arguments: Arguments, handle: RunHandle, output: Json) -> None:
+    """Print the run that was started, or found, or what became of it where `--wait` asks for it."""
     if arguments.json:
         result = {"output": output} if arguments.wait else {}
         print_json({"run_id": handle.run_id, "deduplicated": handle.deduplicated, **result})
@@ -61,7 +67,6 @@ def start(arguments: Arguments) -> Exit:
         if handle.deduplicated:
             print_notice("a live run has the key, or the request id was used: nothing was started")
         print_line(handle.run_id)
-    return Exit.OK
 
 
 def signal(arguments: Arguments) -> Exit:

@@ -29,6 +29,8 @@ from towpath_worker.start_many import starts_of
 LOT: Final = 2_000
 LINE_BYTES_MAX: Final = 1024 * 1024
 
+_Lot = list[tuple[int, StartItem]]
+"""Numbers of lines, and what they ask for."""
 Outcome = StartedRun | ApiError | TransportError
 
 
@@ -38,10 +40,12 @@ def start_many(arguments: Arguments) -> Exit:
         raise CommandError(Exit.USAGE, "--inputs needs --workflow: lines name none")
 
     async def question(client: Client) -> int:
-        failures = 0
+        failures = sent = 0
         with _opened(arguments.file) as file:
-            for lot in _lots(file, arguments):
+            lots = _lots(file, arguments)
+            while lot := _next(lots, sent=sent, started=sent - failures):
                 outcomes = await _start(client, [item for _, item in lot])
+                sent += len(lot)
                 for (line, _), outcome in zip(lot, outcomes, strict=True):
                     failures += not isinstance(outcome, StartedRun)
                     _tell(arguments, line, outcome)
@@ -54,6 +58,18 @@ def start_many(arguments: Arguments) -> Exit:
     if failures:
         raise CommandError(Exit.REFUSED, f"{failures} of the starts were refused")
     return Exit.OK
+
+
+def _next(lots: Iterator[_Lot], *, sent: int, started: int) -> _Lot | None:
+    """The next lot, None at the end. Raises DocumentError for a line that can't be used, and says
+    what became of those before it."""
+    try:
+        return next(lots, None)
+    except DocumentError as error:
+        became = (
+            f"{started} of the {sent} lines before were started" if sent else "nothing was started"
+        )
+        raise DocumentError(f"{error}; {became}") from error
 
 
 async def _start(client: Client, items: list[StartItem]) -> list[Outcome]:
@@ -81,9 +97,7 @@ def _tell(arguments: Arguments, line: int, outcome: Outcome) -> None:
         print_notice(f"{arguments.file}:{line}: {outcome}")
 
 
-def _stopped(
-    arguments: Arguments, lot: list[tuple[int, StartItem]], outcomes: list[Outcome]
-) -> CommandError:
+def _stopped(arguments: Arguments, lot: _Lot, outcomes: list[Outcome]) -> CommandError:
     first = next(
         line
         for (line, _), outcome in zip(lot, outcomes, strict=True)
@@ -110,8 +124,8 @@ def _opened(name: str) -> Generator[IO[bytes]]:
         raise DocumentError(f"{name}: {error.strerror}") from error
 
 
-def _lots(file: IO[bytes], arguments: Arguments) -> Iterator[list[tuple[int, StartItem]]]:
-    lot: list[tuple[int, StartItem]] = []
+def _lots(file: IO[bytes], arguments: Arguments) -> Iterator[_Lot]:
+    lot: _Lot = []
     number = 0
     while line := file.readline(LINE_BYTES_MAX + 1):
         number += 1

@@ -7,6 +7,7 @@ tells them (launch.py).
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from towpath_engine.dev.ready import ReadyLine, for_people
 from towpath_engine.dev.servers import DevServers
 
 _REAP_SECONDS = 0.25
+_KEPT = "`setsid --fork towpath dev`, or a service, outlives it"
 
 
 async def run_dev(options: DevOptions) -> None:
@@ -37,21 +39,28 @@ async def run_dev(options: DevOptions) -> None:
     try:
         dev = _Dev(options, data_dir)
 
-        def on_signal() -> None:
+        def on_signal(number: signal.Signals) -> None:
             if stop.is_set():
                 dev.kill()
+            elif number is signal.SIGHUP:
+                dev.say_why_it_ends(f"its terminal was closed; {_KEPT}")
             stop.set()
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, on_signal)
+            loop.add_signal_handler(number, on_signal, number)
         await _until_stopped(dev, stop)
     finally:
         data_dir.close()
 
 
 async def _until_stopped(dev: "_Dev", stop: asyncio.Event) -> None:
-    parent = asyncio.create_task(watch_parent(PARENT_AT_START, stop.set))
+
+    def on_gone() -> None:
+        dev.say_why_it_ends(f"the process that started it has ended; {_KEPT}")
+        stop.set()
+
+    parent = asyncio.create_task(watch_parent(PARENT_AT_START, on_gone))
     stopped = asyncio.create_task(_wait(stop))
     work = asyncio.create_task(dev.run())
     try:
@@ -96,6 +105,11 @@ class _Dev:
         """Somebody is in a hurry: SIGKILL for all."""
         self._servers.kill()
 
+    def say_why_it_ends(self, reason: str) -> None:
+        """To whoever finds it gone and looks into its log, if there is one left to write to."""
+        with contextlib.suppress(OSError):
+            self._tell("stopping", "it", f"ends: {reason}")
+
     def _write_state(self) -> ReadyLine:
         ready = self._servers.describe()
         self._data_dir.write_state(msgspec.json.encode(ready))
@@ -103,9 +117,12 @@ class _Dev:
 
     def _notify(self, name: str, text: str) -> None:
         self._write_state()
+        self._tell("child", name, text)
+
+    def _tell(self, event: str, name: str, text: str) -> None:
         line = f"towpath dev: {name} {text}"
         if self._options.json:
-            fields = {"event": "child", "name": name, "message": text}
+            fields = {"event": event, "name": name, "message": text}
             line = msgspec.json.encode(fields).decode()
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
