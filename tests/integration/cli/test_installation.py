@@ -81,6 +81,24 @@ def test_workers_that_have_gone_are_shown_on_demand_only(
     assert not whole["live"]
 
 
+def test_a_worker_that_drains_is_shown_as_such(environment: Environment, dev: DevProcess) -> None:
+    definition = "{workflow: drained, steps: [{name: a, task: t, queue: drained}]}"
+    succeed(environment, ["deploy", "-"], stdin=definition)
+    beat = {"worker_id": "w1", "tasks": ["t"], "slots": 4, "sdk": "test/1", "tokens": ["t"]}
+
+    async def say(body: bytes) -> None:
+        async with connected(dev.ready["nats_url"], dev.ready["prefix"]) as wire:
+            await wire.client.request(f"{wire.prefix}.heartbeat.drained", body, timeout=60)
+
+    asyncio.run(say(json.dumps({**beat, "draining": True}).encode()))
+
+    def drains() -> bool:
+        lines = succeed(environment, ["workers", "--queue", "drained"]).splitlines()[1:]
+        return [line.split()[:3] for line in lines] == [["w1", "drained", "draining"]]
+
+    eventually_sync(drains)
+
+
 def test_a_signal_that_no_step_waits_for_is_told(environment: Environment) -> None:
     run_id = succeed(environment, ["start", "approval"]).strip()
     wrong = towpath("signal", run_id, "aproved", environment=environment)

@@ -1,6 +1,7 @@
 """Stopping a worker."""
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -53,9 +54,10 @@ async def test_a_drained_worker_finishes_what_runs_and_takes_nothing_new(
 
 
 async def test_a_draining_worker_says_so_and_says_goodbye_when_nothing_runs_any_more(
-    engine: EngineSide, jetstream_url: str
+    engine: EngineSide, jetstream_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = worker_of(engine, jetstream_url)
+    caplog.set_level(logging.INFO, "towpath.worker")
+    worker = worker_of(engine, jetstream_url, drain_timeout_seconds=99)
     go = asyncio.Event()
 
     @worker.task("hold")
@@ -70,6 +72,7 @@ async def test_a_draining_worker_says_so_and_says_goodbye_when_nothing_runs_any_
     worker.stop()
     await until(lambda: "draining" in engine.presences[-1], "it tells that it drains")
     assert engine.presences[-1]["tokens"] == [dispatch]
+    assert "worker_draining queue=inventory running=1 timeout_seconds=99 " in caplog.text
     go.set()
     await serving
     assert (engine.presences[-1]["draining"], engine.presences[-1]["tokens"]) == (True, [])

@@ -197,6 +197,13 @@ class Service:
         ends_ms = now_ms() + timeout_ms
         self._act(self._session.drain(timeout_ms=timeout_ms, now_ms=now_ms()))
         self._puller.stop()
+        _log.info(
+            "worker_draining queue=%s running=%d timeout_seconds=%g worker_id=%s",
+            self._queue,
+            len(self._session.tokens),
+            self._options.drain_timeout_seconds,
+            self.worker_id,
+        )
         if not self._session.idle:
             # So that nobody waits for this worker to take more while it ends what it has.
             self._background.start(self._presence.ask())

@@ -99,7 +99,7 @@ def workers(arguments: Arguments) -> Exit:
 def _worker_row(row: Row) -> Row:
     return {
         **row,
-        "live": "live" if row["live"] else "gone",
+        "live": ("draining" if row.get("draining") else "live") if row["live"] else "gone",
         "tasks": " ".join(msgspec.convert(row["tasks"], list[str])),
     }
 
