@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,11 +14,14 @@ from msgspec import Raw
 
 from tests.support.eventually import until
 from tests.unit.worker.dispatches import a_dispatch
+from tests.unit.worker.process_tasks import __name__ as worker_module
 from tests.unit.worker.process_tasks import hidden, worker
+from towpath_protocol.codec import encode
 from towpath_worker import Context, ProcessContext, TaskTypeError, Worker
 from towpath_worker.execution import Execution
 from towpath_worker.outcomes import Completed, Dropped, Failed, Outcome
-from towpath_worker.processes import TaskProcesses
+from towpath_worker.pipes import Call, Cancel, Done, Origin, Pipe, Progress
+from towpath_worker.processes import PROGRAM, TaskProcesses
 from towpath_worker.testing import run_task
 from towpath_worker.threads import TaskThreads
 from towpath_worker.values import from_json
@@ -194,3 +199,32 @@ def test_what_cannot_run_in_a_process_is_refused_when_it_is_registered() -> None
 
 
 def full_context(ctx: Context) -> None: ...
+
+
+def test_who_comes_after_a_cancelled_attempt_is_not_told_to_stop() -> None:
+    """The order to stop was on its way while the process took the next attempt."""
+    ours, theirs = Pipe.pair()
+    origin = Origin(paths=tuple(sys.path), main_module=None, main_path=None)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(theirs.fileno()), encode(origin).decode()],
+        pass_fds=[theirs.fileno()],
+    )
+    theirs.close()
+    call = Call(
+        token="t-2",
+        name="heed",
+        module=worker_module,
+        qualname="heed",
+        dispatch=encode(a_dispatch("t-2")),
+        options=worker.options,
+    )
+    try:
+        ours.send(call)
+        assert isinstance(ours.next_note(), Progress), "it runs"
+        ours.send(Cancel("t-1", "not meant for it"))
+        ours.send(Cancel("t-2", "meant for it"))
+        assert ours.next_note() == Done(Completed(output=b'"stopped: meant for it"'))
+    finally:
+        process.kill()
+        process.wait()
+        ours.close()

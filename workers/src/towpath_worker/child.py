@@ -109,11 +109,13 @@ class _Current:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._token = ""
         self._flag: CancelledFlag | None = None
         self._reason: str | None = None
 
-    def begin(self) -> None:
+    def begin(self, token: str) -> None:
         with self._lock:
+            self._token = token
             self._flag = self._reason = None
 
     def attach(self, flag: CancelledFlag) -> None:
@@ -123,8 +125,10 @@ class _Current:
         if reason is not None:
             flag.set(reason)
 
-    def cancel(self, reason: str) -> None:
+    def cancel(self, token: str, reason: str) -> None:
         with self._lock:
+            if token != self._token:
+                return  # it was on its way while the attempt that it means has ended
             self._reason = reason
             flag = self._flag
         if flag is not None:
@@ -136,10 +140,10 @@ def _read(pipe: Pipe, calls: "queue.SimpleQueue[Call]", current: _Current) -> No
         while True:
             match pipe.next_order():
                 case Call() as call:
-                    current.begin()
+                    current.begin(call.token)
                     calls.put(call)
-                case Cancel(reason):
-                    current.cancel(reason)
+                case Cancel(token, reason):
+                    current.cancel(token, reason)
     except (OSError, EOFError):
         os._exit(1)
 

@@ -26,8 +26,10 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 class Call(Struct, frozen=True, kw_only=True, tag="call"):
-    """To the process: run this task once. `dispatch` is the message, as JSON text."""
+    """To the process: run this task once. `dispatch` is the message, as JSON text, and `token` the
+    one in it: who shall be told to stop."""
 
+    token: str
     name: str
     module: str
     qualname: str
@@ -36,8 +38,10 @@ class Call(Struct, frozen=True, kw_only=True, tag="call"):
 
 
 class Cancel(Struct, frozen=True, tag="cancel"):
-    """To the process: the attempt should stop."""
+    """To the process: the attempt with this token should stop. Another one that has come
+    meanwhile is not meant."""
 
+    token: str
     reason: str
 
 

@@ -123,7 +123,8 @@ def _origin() -> str:
 class _Running:
     """One attempt in a process: what cancels it, from the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str) -> None:
+        self._token = token
         self._lock = threading.Lock()
         self._child: _Child | None = None
         self._killed = False
@@ -140,12 +141,12 @@ class _Running:
             self._child = None
 
     def cancel(self, reason: str) -> None:
-        """Tell the task."""
+        """Tell the task. The process may have gone on to another attempt by the time it hears."""
         with self._lock:
             process = self._child
         if process is not None:
             try:
-                process.pipe.send(Cancel(reason))
+                process.pipe.send(Cancel(self._token, reason))
             except OSError:
                 return  # it has just ended
 
@@ -175,7 +176,7 @@ class TaskProcesses:
         process is killed; then there is no outcome. Cancelling the wait kills it at once. Raises
         OSError when no process could be started.
         """
-        running = _Running()
+        running = _Running(ctx.dispatch.token)
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
 
@@ -238,7 +239,7 @@ class TaskProcesses:
         """Raises OSError or EOFError when the process ends in the middle."""
         process.pipe.send(_call(task, ctx, self._options))
         if ctx.cancelled.reason is not None:
-            process.pipe.send(Cancel(ctx.cancelled.reason))
+            process.pipe.send(Cancel(ctx.dispatch.token, ctx.cancelled.reason))
         while True:
             # What a task forked may hold the pipe open when its process has ended.
             while not process.pipe.ready(LOOK_SECONDS):
@@ -277,6 +278,7 @@ class TaskProcesses:
 
 def _call(task: Task, ctx: Context[object], options: WorkerOptions) -> Call:
     return Call(
+        token=ctx.dispatch.token,
         name=task.name,
         module=task.function.__module__,
         qualname=task.function.__qualname__,
