@@ -55,12 +55,19 @@ class Reporter:
         self._ack_timeout_seconds = ack_timeout_seconds
 
     async def send(
-        self, dispatch: StepDispatch, report: Report, *, until_ms: int, traceparent: str | None
+        self,
+        dispatch: StepDispatch,
+        report: Report,
+        *,
+        until_ms: int,
+        traceparent: str | None,
+        body: bytes | None = None,
     ) -> bool:
-        """True when the stream has the report; False when `until_ms` came first."""
+        """True when the stream has the report; False when `until_ms` came first. `body` is the
+        report's text, where the caller has it."""
         subject = subject_of(dispatch, report)
         headers = headers_of(dispatch, report, traceparent)
-        body = encode(report)
+        body = encode(report) if body is None else body
         wait_seconds = RETRY_MIN_SECONDS
         importance = logging.INFO
         while True:
