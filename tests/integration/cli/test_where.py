@@ -1,5 +1,7 @@
 """Which server a command goes to, and how it says so."""
 
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 
 from tests.support.processes import DevProcess, towpath
 from tests.support.terminals import towpath_on_a_terminal
+from towpath_engine.settings import describe_settings, load_settings
 
 Environment = dict[str, str]
 
@@ -38,6 +41,23 @@ def test_commands_find_the_server_of_their_folder_without_any_setting(
         f"towpath: commands, workers and clients go to the `towpath dev` of {folder.resolve()}: "
     )
     assert here.ready["nats_url"] in told.stderr
+    listed = json.loads(towpath("settings", "--json", working_dir=folder).stdout)["settings"]
+    shown = {each["name"]: (each["value"], each["source"]) for each in listed}
+    assert shown["nats_url"] == (here.ready["nats_url"], "towpath dev")
+    assert shown["prefix"] == ("project", "towpath dev")
+    assert shown["nats_user"] == ("", "default")
+    said = towpath("settings", "--json", "--config", os.devnull, working_dir=folder)
+    assert (said.returncode, "towpath dev" in said.stdout) == (0, True)
+    named = {"TOWPATH_NATS_URL": "nats://127.0.0.1:1"}
+    elsewhere = towpath("settings", environment=named, working_dir=folder)
+    assert ("towpath dev" in elsewhere.stdout, elsewhere.stderr) == (False, "")
+
+
+def test_names_of_settings_are_whole_on_any_terminal(folder: Path) -> None:
+    whole = {entry.variable for entry in describe_settings(load_settings({}))}
+    screen = towpath_on_a_terminal("settings", environment={"HOME": str(folder)})
+    assert whole <= {line.split()[0] for line in screen.lines if line.strip()}
+    assert all(len(line) <= 80 for line in screen.lines)
 
 
 def test_a_setting_beats_the_server_of_the_folder(

@@ -216,3 +216,7 @@ def test_people_are_told_what_other_terminals_need_unless_it_is_the_default() ->
     assert "export" not in for_people(ready_line())
     text = for_people(ready_line(nats_url="nats://127.0.0.1:9", prefix="mine"))
     assert "export TOWPATH_NATS_URL=nats://127.0.0.1:9 TOWPATH_PREFIX=mine" in text
+    assert "in every other terminal" in text
+    # Where the server is found it need not be named.
+    found = for_people(ready_line(nats_url="nats://127.0.0.1:9", data_dir="/srv/shop/.towpath"))
+    assert "outside of /srv/shop, before commands, workers and clients" in found

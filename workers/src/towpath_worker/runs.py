@@ -17,6 +17,7 @@ from towpath_worker.api_errors import ApiError
 from towpath_worker.converting import converted
 from towpath_worker.following import Event, LogLine, events_of, lines_of, log_lines_of
 from towpath_worker.run_reader import SETTLED, RunReader
+from towpath_worker.step_order import in_list_order
 from towpath_worker.transport import TransportError
 from towpath_worker.values import Json, from_json, to_json
 
@@ -106,13 +107,16 @@ class RunHandle:
         return await self.status() in SETTLED
 
     async def steps(self) -> Sequence[replies.StepView]:
-        """All steps of the run, in order of path."""
+        """All steps of the run, in the order of the workflow's list (by path, where this program
+        may not read the workflow)."""
         run = await self._reader.get(self.run_id)
         found = list(run.steps)
         while run.steps_cursor is not None:
             run = await self._reader.get(self.run_id, steps_cursor=run.steps_cursor)
             found.extend(run.steps)
-        return found
+        request = requests.GetWorkflow(workflow=run.workflow, version=run.version)
+        reading = self._caller.call("workflow.get", request, replies.WorkflowView)
+        return await in_list_order(reading, found)
 
     async def output(self, *, step: str | None = None) -> Json:
         """The output of the run, or of a step, however large; None, too, when there is none."""

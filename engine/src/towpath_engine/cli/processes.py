@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +22,11 @@ from towpath_engine.settings import (
     secrets_of,
 )
 
+if TYPE_CHECKING:
+    from towpath_worker.dev_server import DevServer
+
 SDK = "towpath_worker"
+_SETTINGS_LAYOUT = Layout(below=("value", "description"), spare=("default",), whole=("variable",))
 
 
 def dev(arguments: Arguments) -> Exit:
@@ -83,29 +88,33 @@ def migrate(arguments: Arguments) -> Exit:
 def settings(arguments: Arguments) -> Exit:
     """`towpath settings`"""
     loaded = load_settings(os.environ, arguments.config)
-    entries = describe_settings(loaded)
-    rows = [msgspec.structs.asdict(entry) for entry in entries]
+    dev = _dev_server(loaded)
+    found = {} if dev is None else {"nats_url": mask_secrets(dev.nats_url), "prefix": dev.prefix}
+    rows = [msgspec.structs.asdict(entry) for entry in describe_settings(loaded)]
+    for row in rows:
+        if row["name"] in found and row["name"] not in loaded.sources:
+            row.update(value=found[row["name"]], source="towpath dev")
     if arguments.json:
         print_json({"settings": rows})
     else:
         columns = ("variable", "value", "default", "unit", "source", "description")
-        print_table(columns, rows, Layout(below=("description",), spare=("default",)))
-        _tell_dev_server(loaded)
+        print_table(columns, rows, _SETTINGS_LAYOUT)
+    if dev is not None:
+        print_notice(
+            f"commands, workers and clients go to the `towpath dev` of {dev.folder}: "
+            f"{found['nats_url']}, prefix {dev.prefix}; `towpath serve` does not look there"
+        )
     return Exit.OK
 
 
-def _tell_dev_server(loaded: LoadedSettings) -> None:
-    """Say that commands, workers and clients go elsewhere than an engine of this folder would."""
+def _dev_server(loaded: LoadedSettings) -> "DevServer | None":
+    """The `towpath dev` to which commands, workers and clients go from here; None when they go
+    where an engine of these settings would."""
     if any(name.startswith("nats_") for name in loaded.sources) or find_spec(SDK) is None:
-        return
+        return None
     from towpath_worker.dev_server import running_dev_server
 
-    dev, engine = running_dev_server(), loaded.settings
-    if dev is not None and (dev.nats_url, dev.prefix) != (engine.nats_url, engine.prefix):
-        print_notice(
-            f"commands, workers and clients go to the `towpath dev` of {dev.folder}: "
-            f"{mask_secrets(dev.nats_url)}, prefix {dev.prefix}"
-        )
+    return running_dev_server()
 
 
 def worker(arguments: Arguments) -> Exit:

@@ -26,15 +26,18 @@ COLUMN_MIN: Final = 8
 INDENT: Final = "     "
 """Before a line that belongs to the row above it."""
 _NAMED: Final = ("_at", "_since", "_id")
+_IDS: Final = ("run_id", "id")
 _INSTANT: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)\.\d+Z")
 
 
 class Layout(Struct, frozen=True, kw_only=True):
     """How a table gives way to a narrow terminal. `below`: columns that then stand together at the
-    end of their row, or whole under it; `spare`: columns that are left out, the first one first."""
+    end of their row, or whole under it; `spare`: columns that are left out, the first one first;
+    `whole`: columns that are cut last, as ids are."""
 
     below: tuple[str, ...] = ()
     spare: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
 
 
 def table_lines(
@@ -56,7 +59,7 @@ def table_lines(
     for name in layout.spare:
         if _total(_natural(kept, cells)) > on.width:
             kept = [each for each in kept if each != name]
-    widths = _fitted(kept, _natural(kept, cells), on.width)
+    widths = _fitted(kept, _natural(kept, cells), on.width, whole=(*_IDS, *layout.whole))
     lines = _grid(kept, cells, widths, on)
     below = [name for name in columns if name in layout.below]
     if not below:
@@ -164,13 +167,13 @@ def _colour(column: str, text: str, *, title: bool) -> str | None:
     return DIM if column.endswith("_at") or column == "at" else None
 
 
-def _fitted(columns: Sequence[str], widths: Sequence[int], width: int) -> list[int]:
-    """Widths that together fit: the widest column gives first, below its title and ids only where
-    nothing else is left."""
+def _fitted(
+    columns: Sequence[str], widths: Sequence[int], width: int, *, whole: Collection[str]
+) -> list[int]:
+    """Widths that together fit: the widest column gives first, below its title and the `whole` ones
+    only where nothing else is left."""
     room = width - len(GAP) * (len(widths) - 1)
-    ids = [
-        widths[index] if column in ("run_id", "id") else 0 for index, column in enumerate(columns)
-    ]
+    ids = [widths[index] if column in whole else 0 for index, column in enumerate(columns)]
     titles = [max(COLUMN_MIN, len(column), kept) for column, kept in zip(columns, ids, strict=True)]
     fitted = list(widths)
     for least in (titles, [max(4, kept) for kept in ids], [1] * len(columns)):

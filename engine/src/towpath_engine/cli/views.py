@@ -1,12 +1,10 @@
 """Verbs that show runs: list, get, history, explain."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from towpath_engine.cli.arguments import Arguments
 from towpath_engine.cli.connection import ask
@@ -37,17 +35,10 @@ from towpath_engine.cli.table import Layout
 from towpath_engine.cli.targets import parse_target
 from towpath_protocol import replies
 from towpath_protocol.times import parse_instant
-from towpath_worker import ApiError, Client, TransportError
+from towpath_worker import Client
+from towpath_worker.step_order import in_list_order
 
 PAGE_MAX: Final = 1_000
-
-
-class _Named(Struct, frozen=True):
-    name: str
-
-
-class _Steps(Struct, frozen=True):
-    steps: tuple[_Named, ...]
 
 
 def list_runs(arguments: Arguments) -> Exit:
@@ -96,41 +87,28 @@ def get(arguments: Arguments) -> Exit:
     """`towpath get RUN`"""
     target = parse_target(arguments.run_id)
 
-    async def question(client: Client) -> tuple[replies.RunView, list[str]]:
+    async def question(client: Client) -> replies.RunView:
         handle = await target.handle(client)
         run = await handle.get()
         steps = list(run.steps)
         while run.steps_cursor is not None:
             run = await client.get(run.run_id, steps_cursor=run.steps_cursor)
             steps.extend(run.steps)
-        whole = msgspec.structs.replace(run, steps=tuple(steps), steps_cursor=None)
-        return whole, [] if arguments.json else await _step_names(client, run)
+        if not arguments.json:
+            reading = client.workflow(run.workflow, version=run.version)
+            steps = await in_list_order(reading, steps)
+        return msgspec.structs.replace(run, steps=tuple(steps), steps_cursor=None)
 
-    run, names = ask(arguments, question)
+    run = ask(arguments, question)
     if arguments.json:
         print_json(plain(run))
         return Exit.OK
     print_fields(run_fields(run), whole=("error",))
     if run.steps:
         print_line("")
-        rows = [step_row(step) for step in sorted(run.steps, key=lambda step: _place(step, names))]
+        rows = [step_row(step) for step in run.steps]
         print_table(used_columns(STEP_COLUMNS, rows), rows, STEP_LAYOUT)
     return Exit.OK
-
-
-async def _step_names(client: Client, run: replies.RunView) -> list[str]:
-    """The names of the workflow's list, in its order; none where it can't be read."""
-    try:
-        view = await client.workflow(run.workflow, version=run.version)
-        return [step.name for step in msgspec.json.decode(view.definition, type=_Steps).steps]
-    except (ApiError, TransportError, msgspec.MsgspecError):
-        return []
-
-
-def _place(step: replies.StepView, names: Sequence[str]) -> tuple[int, str]:
-    """Where a step stands in the list. A path begins with a name of it."""
-    name = re.split(r"[^a-z0-9_]", step.step, maxsplit=1)[0]
-    return (names.index(name) if name in names else len(names), step.step)
 
 
 def history(arguments: Arguments) -> Exit:

@@ -228,11 +228,15 @@ def _attempt(reason: Reason, facts: ReasonFacts) -> str:
     who = "a worker that did not say its name" if reason.worker_id is None else reason.worker_id
     since = "" if reason.since is None else f" since {_short(reason.since)}"
     beat = "" if facts.last_heartbeat_at is None else f", last heartbeat {_ago(facts)}"
+    limit = _limit(reason.wake_at)
+    text = f"runs on {who}{since} ({_which_attempt(reason)})"
+    # The limit is the attempt's, not that of what may become of it.
     if facts.silent:
-        beat += ": if it is gone, NATS delivers the attempt again"
-    elif facts.draining:
-        beat += ", which drains: what it does not end in time it gives back, to run elsewhere"
-    return f"runs on {who}{since} ({_which_attempt(reason)}){beat}{_limit(reason.wake_at)}"
+        return f"{text}{limit}{beat}: if it is gone, NATS delivers the attempt again"
+    if facts.draining:
+        elsewhere = "what it does not end in time it gives back, to run elsewhere"
+        return f"{text}{limit}{beat}; the worker drains: {elsewhere}"
+    return f"{text}{beat}{limit}"
 
 
 def _instant(reason: Reason, facts: ReasonFacts) -> str:

@@ -1,9 +1,15 @@
 """What `towpath dev` prints when everything is usable."""
 
+from pathlib import Path
+from typing import Final
+
 from msgspec import Struct
 
 from towpath_engine.secrets import mask_secrets
 from towpath_engine.settings import Settings
+
+FOUND_NAME: Final = ".towpath"
+"""The data folder of this name is found by whoever is in the folder that it is in, or below."""
 
 
 class ReadyLine(Struct, frozen=True, kw_only=True):
@@ -36,7 +42,10 @@ def for_people(ready: ReadyLine) -> str:
     lines.append(f"  {'data':<9} {ready.data_dir}")
     exports = _exports(ready)
     if exports:
-        lines.append("Not the usual place: in every other terminal, and for programs, first")
+        folder = Path(ready.data_dir)
+        found = folder.name == FOUND_NAME
+        who = f"outside of {folder.parent}" if found else "in every other terminal"
+        lines.append(f"Not the usual place: {who}, before commands, workers and clients")
         lines.append(f"  export {' '.join(exports)}")
     return "\n".join(lines)
 
