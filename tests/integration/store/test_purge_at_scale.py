@@ -89,7 +89,7 @@ async def check_batches(url: str, count: int, size: PurgeSize) -> None:
     async with a_postgres_store(url) as store:
         await fill(store, count)
         now = later(86_400 * 400)
-        overdue = await plan(store, "run_overdue", default_ms=DAY_MS, now=now)
+        overdue = await plan(store, "run_overdue", default_ms=DAY_MS, now=now, limit=10)
         locked = await plan(
             store, "run_settled_lock", workflow="order", before=now, limit=size.runs_max + 1
         )

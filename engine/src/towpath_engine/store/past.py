@@ -76,7 +76,8 @@ class PastTable(Protocol):
         self, default_ms: int, size: PurgeSize, *, now: datetime | None = None
     ) -> PurgedBatch:
         """Delete the oldest runs of the workflow whose oldest run is the longest over its
-        retention, which is `default_ms` (0: for ever) where the workflow has none of its own."""
+        retention, which is `default_ms` (0: for ever) where the workflow has none of its own. Where
+        somebody has all its overdue runs in hand, it is the turn of the next one."""
         ...
 
     async def purge_before(

@@ -14,10 +14,12 @@ from towpath_engine.store.session import (
     Connection,
     execute,
     fetch,
-    fetch_row,
     fetch_value,
     translating,
 )
+
+_WORKFLOWS_MAX: Final = 10
+"""How many are tried, the longest overdue first, until one has runs that nobody has in hand."""
 
 
 class PostgresPast:
@@ -83,10 +85,15 @@ class PostgresPast:
     ) -> PurgedBatch:
         """See PastTable."""
         async with self._connect() as connection:
-            due = await fetch_row(connection, "run_overdue", default_ms=default_ms, now=now)
-            if due is None:
-                return PurgedBatch()
-            return await _purge(connection, due["name"], due["before"], size)
+            rows = await fetch(
+                connection, "run_overdue", default_ms=default_ms, now=now, limit=_WORKFLOWS_MAX
+            )
+            batch = PurgedBatch()
+            for due in rows:
+                batch = await _purge(connection, due["name"], due["before"], size)
+                if batch.purged:
+                    break
+            return batch
 
     async def purge_before(
         self, workflow: str, settled_before: datetime, size: PurgeSize

@@ -1,4 +1,4 @@
--- The workflow whose oldest settled run is the longest overdue, and the instant before which its
+-- The workflows whose oldest settled run is the longest overdue, and the instant before which their
 -- runs are. One look into the index for each workflow, whatever the number of runs.
 SELECT workflow.name, limits.before
 FROM workflow
@@ -24,4 +24,4 @@ CROSS JOIN LATERAL (
 ) AS oldest
 WHERE kept.retention_ms > 0
 ORDER BY oldest.settled_at
-LIMIT 1;
+LIMIT @limit::bigint;
