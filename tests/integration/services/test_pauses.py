@@ -290,6 +290,45 @@ async def test_a_pause_made_by_one_engine_holds_what_the_other_would_dispatch(
             assert (await wire.result(run_id))["output"] == number
 
 
+@pytest.mark.parametrize("scope", ["workflow", "queue", "task"])
+async def test_what_was_held_goes_at_once_whichever_engine_is_told_of_the_resume(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, scope: str
+) -> None:
+    """Nobody looks by himself here: one engine admits, and the other one tells it."""
+    monkeypatch.setattr("towpath_engine.services.admission._IDLE_SECONDS", 3_600.0)
+    name = {"workflow": "one", "queue": "default", "task": "do.it"}[scope]
+    async with (
+        running(settings),
+        running(settings),
+        connected(settings.nats_url, settings.prefix) as wire,
+    ):
+        await until_async(lambda: engines_share(settings), "both engines own partitions")
+        await wire.deploy(one_task())
+        for number in range(8):
+            await pause(wire, scope, name)
+            early = [await wire.start("one", number) for _ in range(3)]
+            await pause(wire, scope, name, verb="resume")
+            late = [await wire.start("one", number) for _ in range(3)]
+            taken: set[str] = set()
+            for _ in range(6):
+                dispatch = await wire.take()
+                await wire.complete(dispatch, number)
+                taken.add(dispatch["run_id"])
+            assert taken == {*early, *late}
+
+
+async def engines_share(settings: Settings) -> bool:
+    """Whether both engines own partitions."""
+    connection: Any = await asyncpg.connect(
+        settings.postgres_url, server_settings={"search_path": settings.postgres_schema}
+    )
+    try:
+        owners = "SELECT count(DISTINCT engine_id) FROM partition_lease"
+        return await connection.fetchval(owners) == 2
+    finally:
+        await connection.close()
+
+
 async def test_no_run_begins_while_its_workflow_is_paused_by_an_engine_that_may_be_the_other(
     engine: Engine, settings: Settings, wire: WireClient
 ) -> None:

@@ -7,7 +7,8 @@ tried again when its pause was lifted or its queue has room, by the one engine t
 its name falls into one of the partitions, as a run's id does.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,11 +16,11 @@ from msgspec.structs import replace
 
 from towpath_engine.core.effects import Decision
 from towpath_engine.core.events import Event, StepAdmitted
-from towpath_engine.core.gate import Gate, Scope, holder
+from towpath_engine.core.gate import Gate, Scope, holder, scope_of_holder
 from towpath_engine.core.model import Cause
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.windows import Windows, count_by_queue
-from towpath_engine.services.work import Outcome, Work
+from towpath_engine.services.work import Outcome, OutcomeKind, Work
 from towpath_engine.store.admission import Backlog, HeldStep, Pauses
 from towpath_protocol import subjects
 
@@ -30,6 +31,8 @@ _TRIED_MAX: Final = 2_000
 """Steps that are in the pipeline to be tried again, of all holders together."""
 _ONE_IN_TIME: Final = 10
 """One of so many is taken for its age alone, so that low priority never starves."""
+WAKE_FOR_HELD: Final = b"[]"
+"""A wake about no run: something that the owner of the partition admits may go by now."""
 _NONE: Final[Mapping[str, int]] = {}
 _BUSY_SECONDS: Final = 0.1
 _IDLE_SECONDS: Final = 1.0
@@ -45,8 +48,17 @@ class Admitting:
     """What one batch may dispatch. Its dispatches count against their windows as soon as they are
     decided, and until the batch is over."""
 
-    def __init__(self, windows: Windows, pauses: Pauses, paused: frozenset[str]) -> None:
+    def __init__(
+        self,
+        windows: Windows,
+        pauses: Pauses,
+        paused: frozenset[str],
+        *,
+        on_held: Callable[[Collection[str]], None],
+    ) -> None:
         self.pause_epoch = pauses.epoch
+        self._on_held = on_held
+        self._held: set[str] = set()
         self._windows = windows
         self._paused = paused
         self._taken: dict[str, int] = {}
@@ -73,9 +85,13 @@ class Admitting:
         for queue, count in count_by_queue(decision.effects).items():
             self._taken[queue] = self._taken.get(queue, 0) + count
             self._windows.take(queue, count)
+        for step in decision.changed:
+            if step.held_by is not None and scope_of_holder(step.held_by) == Scope.WINDOW:
+                self._held.add(step.held_by)
 
     def forget(self) -> None:
         """Nothing of what was counted will be written: the batch has failed, or decides again."""
+        self._held.clear()
         taken, self._taken = self._taken, {}
         self._windows.give_back(taken)
 
@@ -84,6 +100,8 @@ class Admitting:
         but counts until the next reading all the same."""
         taken, self._taken = self._taken, {}
         self._windows.spend(taken)
+        if self._held:
+            self._on_held(self._held)
 
 
 class Admission:
@@ -106,12 +124,15 @@ class Admission:
         self._backlogs: Sequence[Backlog] = ()
         self._tried: dict[str, int] = {}
         self._turns = 0
+        self._told_until = 0.0
+        self._told: dict[str, float] = {}
+        """When the owner was told last of what a window holds, by the monotonic clock."""
         self.on_more: Callable[[], None] = lambda: None
 
     @contextmanager
     def admitting(self) -> Generator[Admitting]:
         """For the decisions of one batch, until it is committed or has failed with an exception."""
-        admitting = Admitting(self._windows, self._pauses, self._paused)
+        admitting = Admitting(self._windows, self._pauses, self._paused, on_held=self._held)
         try:
             yield admitting
         except BaseException:
@@ -132,9 +153,43 @@ class Admission:
         await self._windows.refresh(queues, paused=self._paused)
 
     def pause_seconds(self) -> float:
-        """How long the ticker pauses: not long while something could be admitted."""
-        busy = self._windows.is_tight or any(self._may_go(backlog) for backlog in self._backlogs)
-        return _BUSY_SECONDS if busy else _IDLE_SECONDS
+        """How long the ticker pauses: not long while something could be admitted, or something
+        waits here behind what another engine admits."""
+        windows = self._windows
+        if windows.is_tight or windows.has_backlog or any(map(self._may_go, self._backlogs)):
+            return _BUSY_SECONDS
+        if time.monotonic() < self._told_until:
+            return _BUSY_SECONDS
+        return _IDLE_SECONDS
+
+    async def resumed(self, scope: Scope, name: str) -> None:
+        """A pause was lifted through this engine: what it has held goes now, from whichever engine
+        tries it again. Raises StoreUnavailable."""
+        await self.reload()
+        self._tell_owner(partition_of_holder(holder(scope, name)))
+
+    def told(self) -> None:
+        """Something may go, or was held just now: look at once, and again a moment later, since of
+        all that is held in the meantime this is the only word."""
+        self._told_until = time.monotonic() + 2 * _BUSY_SECONDS
+        self.on_more()
+
+    def _held(self, windows: Collection[str]) -> None:
+        """Windows have held steps in a batch that was committed. Who lets them out may not look for
+        a second, since nothing waited: it is told, ten times a second at most."""
+        now = time.monotonic()
+        for held_by in windows:
+            if now >= self._told.get(held_by, 0.0) + _BUSY_SECONDS:
+                self._told[held_by] = now
+                self._tell_owner(partition_of_holder(held_by))
+
+    def _tell_owner(self, partition: int) -> None:
+        """Have the owner of the partition try again what is held there."""
+        if self._owns(partition):
+            self.told()
+        else:
+            subject = subjects.wake_subject(self._shell.prefix, partition)
+            self._shell.bus.send_core(subject, WAKE_FOR_HELD)
 
     async def run_once(self) -> int:
         """Look at pauses, windows and what waits; try again what may go. Returns how many are
@@ -191,11 +246,11 @@ class Admission:
 
     def _submit(self, held_by: str, row: HeldStep, *, is_last_page: bool) -> None:
         def settle(outcome: Outcome) -> None:
-            del outcome
             self._tried[held_by] -= 1
             if not self._tried[held_by]:
                 del self._tried[held_by]
-                if not is_last_page:
+                # Behind the last page others may wait, held by the window since they came later.
+                if not is_last_page or outcome.kind is OutcomeKind.APPLIED:
                     self.on_more()
 
         event = StepAdmitted(

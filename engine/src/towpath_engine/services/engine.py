@@ -164,15 +164,16 @@ class Engine:
             metrics=self.metrics,
             owns=self._leases.owns_run,
         )
+        self._wakes = Wakes(
+            self._shell, leases=self._leases, cache=self._cache, timers=self._timers
+        )
         self._pipeline = Pipeline(
             applier=self._build_applier(),
             on_commit=AfterCommit(
                 self._shell,
                 leases=self._leases,
                 windows=self._windows,
-                wakes=Wakes(
-                    self._shell, leases=self._leases, cache=self._cache, timers=self._timers
-                ),
+                wakes=self._wakes,
                 relay=self._relay,
                 timers=self._timers,
                 watch=self._watch,
@@ -307,6 +308,7 @@ class Engine:
         self._watch.on_more = tickers["epoch"].wake
         self._admission.on_more = tickers["admission"].wake
         self._windows.on_low = tickers["admission"].wake
+        self._wakes.on_resumed = self._admission.told
         self._bus.on_reset(self.metrics.bus_reconnects.inc)
         self._bus.on_reset(self._relay.doubt)
         self._bus.on_reset(tickers["epoch"].wake)

@@ -1,11 +1,12 @@
 """Wakes on `P.wake.<n>`: an engine that committed for a run it does not own tells the owner, who
-arms the timers that are near and forgets its copy of the run.
+arms the timers that are near and forgets its copy of the run. A wake about no run says that a pause
+was lifted, and the owner tries again what it has held.
 
 Best effort, and a convenience: a copy that is out of date is fenced by the version, and the
 owner's sweep finds every timer. What a wake says is never taken for more than a hint.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -21,7 +22,9 @@ from towpath_engine.store.records import DueTimer
 from towpath_protocol import subjects
 
 _RUNS_MAX: Final = 500
-"""Runs of one message."""
+"""Runs of one message, and …"""
+_BYTES_MAX: Final = 256 * 1024
+"""… how large it may be, unless it is about one run: that is half as large at most."""
 _TIMERS_MAX: Final = 100
 """Timers of one run; what is more, and what is not near, is left to the sweep."""
 
@@ -46,7 +49,8 @@ _DECODER: Final = msgspec.json.Decoder(list[WokenRun])
 
 
 class Wakes:
-    """`add` each run that is another engine's, `send` once a commit."""
+    """`add` each run that is another engine's, `send` once a commit. `on_resumed` is called when
+    what a pause has held may go: the ticker of `Admission` must wake."""
 
     def __init__(
         self, shell: Shell, *, leases: Leases, cache: RunCache, timers: TimerService
@@ -56,6 +60,7 @@ class Wakes:
         self._cache = cache
         self._timers = timers
         self._waiting: dict[int, list[WokenRun]] = {}
+        self.on_resumed: Callable[[], None] = lambda: None
         leases.on_acquired.append(self._listen)
         leases.on_lost.append(self._ignore)
         shell.bus.subscribe_core(
@@ -76,10 +81,9 @@ class Wakes:
         waiting, self._waiting = self._waiting, {}
         for partition, runs in waiting.items():
             subject = subjects.wake_subject(self._shell.prefix, partition)
-            for first in range(0, len(runs), _RUNS_MAX):
-                part = runs[first : first + _RUNS_MAX]
+            for body in wakes_of(runs):
                 self._shell.metrics.wakes.labels(direction="sent").inc()
-                self._shell.bus.send_core(subject, msgspec.json.encode(part))
+                self._shell.bus.send_core(subject, body)
 
     def _listen(self, partitions: Partitions) -> None:
         for partition in partitions:
@@ -97,6 +101,8 @@ class Wakes:
         except msgspec.MsgspecError:
             return  # of another release: the sweep finds what it was about
         self._shell.metrics.wakes.labels(direction="received").inc()
+        if not runs:
+            self.on_resumed()
         for run in runs[:_RUNS_MAX]:
             if not self._leases.owns_run(run.run_id):
                 continue
@@ -110,3 +116,18 @@ class Wakes:
                         preemptible=timer.preemptible,
                     )
                 )
+
+
+def wakes_of(runs: Sequence[WokenRun]) -> Iterator[bytes]:
+    """The messages that tell of these runs, none of them larger than a server takes."""
+    part: list[bytes] = []
+    size = 0
+    for run in runs:
+        told = msgspec.json.encode(run)
+        if part and (len(part) == _RUNS_MAX or size + len(told) > _BYTES_MAX):
+            yield b"[" + b",".join(part) + b"]"
+            part, size = [], 0
+        part.append(told)
+        size += len(told) + 1
+    if part:
+        yield b"[" + b",".join(part) + b"]"

@@ -132,6 +132,11 @@ class Windows:
         return max(0, free - window.used)
 
     @property
+    def has_backlog(self) -> bool:
+        """Whether something waits for a queue, so that what comes now waits behind it."""
+        return bool(self._waiting)
+
+    @property
     def is_tight(self) -> bool:
         """Whether some queue that this engine tops up is so full that steps wait for a reading."""
         if self._engines() <= 1:
@@ -189,7 +194,11 @@ class Windows:
     # What the servers say
 
     def set_backlogs(self, levels: Mapping[str, int]) -> None:
-        """What waits in Postgres: queue → its most urgent level. Others have nothing waiting."""
+        """What waits in Postgres: queue → its most urgent level. Others have nothing waiting.
+
+        To be told a tenth of a second later while anything waits: the engine that tops up may have
+        let it out, and what comes here must not wait behind nothing.
+        """
         for queue in levels.keys() | self._waiting:
             self._window(queue).backlog = levels.get(queue)
             self._judge(queue)

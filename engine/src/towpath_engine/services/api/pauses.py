@@ -153,8 +153,7 @@ class PauseHandlers:
     async def _resume(self, scope: Scope, name: str, body: AnyResume) -> PauseChanged:
         changed = await self._store.admission.resume(scope, name)
         if changed:
-            await self._admission.reload()
-            self._admission.on_more()
+            await self._admission.resumed(scope, name)
             log.info("pause_lifted", scope=scope.value, name=name, by=body.by, reason=body.reason)
         return PauseChanged(scope=scope.value, name=name, paused=False, changed=changed)
 
