@@ -44,7 +44,7 @@ def test_a_statement_says_what_it_guarantees_and_fits_the_loader(name: str) -> N
     comment = "\n".join(line for line in lines if line.startswith("-- "))
     assert text.startswith(comment), "the comment is the head"
     assert comment.rstrip().endswith("."), "the head is made of sentences"
-    assert body.rstrip().count(";") == 1, "one statement a file"
+    assert re.sub(r"'[^']*'", "", body).rstrip().count(";") == 1, "one statement a file"
     for literal in re.findall(r"'[^']*'", body):
         assert "--" not in literal, literal
         assert "@" not in literal, literal

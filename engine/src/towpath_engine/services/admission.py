@@ -123,7 +123,10 @@ class Admission:
         self._paused: frozenset[str] = frozenset()
         self._backlogs: Sequence[Backlog] = ()
         self._tried: dict[str, int] = {}
-        self._turns = 0
+        self._looks = 0
+        self._let_out: dict[str, int] = {}
+        """How many steps each holder has let go since it began to hold any: of ten, one goes by
+        its time alone."""
         self._told_until = 0.0
         self._told: dict[str, float] = {}
         """When the owner was told last of what a window holds, by the monotonic clock."""
@@ -199,9 +202,9 @@ class Admission:
         await self._windows.refresh(paused=self._paused)
         tried = 0
         # Each time another one comes first: together they may want more than may be tried.
-        self._turns += 1
+        self._looks += 1
         ready = [backlog for backlog in self._backlogs if self._may_go(backlog)]
-        start = self._turns % len(ready) if ready else 0
+        start = self._looks % len(ready) if ready else 0
         for backlog in [*ready[start:], *ready[:start]]:
             tried += await self._try_again(backlog.held_by)
         return tried
@@ -215,6 +218,8 @@ class Admission:
             if queue is not None and holder(Scope.QUEUE, queue) not in self._paused:
                 levels[queue] = min(backlog.level, levels.get(queue, backlog.level))
         self._windows.set_backlogs(levels)
+        holding = {backlog.held_by for backlog in self._backlogs} | self._tried.keys()
+        self._let_out = {name: n for name, n in self._let_out.items() if name in holding}
 
     def _may_go(self, backlog: Backlog) -> bool:
         """Whether this engine tries again what the holder holds, and it is of any use."""
@@ -234,8 +239,8 @@ class Admission:
             budget = min(budget, self._windows.room(queue))
         if budget <= 0 or held_by in self._tried:
             return 0
-        by_time = (self._turns + budget) // _ONE_IN_TIME - self._turns // _ONE_IN_TIME
-        self._turns += budget
+        gone = self._let_out.get(held_by, 0)
+        by_time = (gone + budget) // _ONE_IN_TIME - gone // _ONE_IN_TIME
         rows = await self._table.held(held_by, by_level=budget, by_time=by_time)
         chosen = choose(rows, budget=budget, by_time=by_time)
         if chosen:
@@ -247,6 +252,8 @@ class Admission:
     def _submit(self, held_by: str, row: HeldStep, *, is_last_page: bool) -> None:
         def settle(outcome: Outcome) -> None:
             self._tried[held_by] -= 1
+            if outcome.kind is OutcomeKind.APPLIED:
+                self._let_out[held_by] = self._let_out.get(held_by, 0) + 1
             if not self._tried[held_by]:
                 del self._tried[held_by]
                 # Behind the last page others may wait, held by the window since they came later.
@@ -260,12 +267,12 @@ class Admission:
 
 
 def choose(rows: Sequence[HeldStep], *, budget: int, by_time: int) -> list[HeldStep]:
-    """At most `budget` of the rows, the most urgent first; `by_time` of them are the oldest of
-    all, whatever their level."""
+    """At most `budget` of the rows: the `by_time` oldest of all, whatever their level, then the
+    most urgent. Where there is no room for all, it is not the oldest that stay behind again."""
     oldest = sorted(rows, key=_by_time)[: min(by_time, budget)]
     places = {(row.run_id, row.path) for row in oldest}
     others = [row for row in sorted(rows, key=_by_level) if (row.run_id, row.path) not in places]
-    return sorted([*oldest, *others[: budget - len(oldest)]], key=_by_level)
+    return [*oldest, *others[: budget - len(oldest)]]
 
 
 def _by_time(row: HeldStep) -> tuple[object, ...]:
