@@ -9,6 +9,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.wire_client import RefusedError, WireClient, new_key
 from tests.support.workflows import one_task, one_wait
+from towpath_protocol.subjects import in_stream
 
 Json = Any
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -147,13 +148,15 @@ async def test_a_start_message_for_a_key_that_is_held_is_answered_by_its_run(
     held = await wire.start("waiting", key=key)
     headers = {"Towpath-Key": key, "Towpath-Message-Id": "m", "traceparent": TRACE}
     await wire.put("in.start.waiting.x.-", b"1", headers)
-    # Once the message's id is known, it is known for the run that holds the key.
+
+    async def handled() -> bool:
+        info = await wire.client.jetstream().stream_info(in_stream(wire.prefix))
+        return info.state.messages == 0
+
+    # A request that came before the message would have its id.
+    await eventually(handled)
     other = {"workflow": "waiting", "key": new_key(), "request_id": "m"}
-
-    async def answered() -> bool:
-        return (await wire.api("run.start", **other)) == {"run_id": held, "deduplicated": True}
-
-    await eventually(answered)
+    assert await wire.api("run.start", **other) == {"run_id": held, "deduplicated": True}
     assert [run["run_id"] for run in await listed(wire, key=key)] == [held]
     assert await wire.dead_letters() == []
 
