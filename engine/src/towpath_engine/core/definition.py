@@ -4,6 +4,7 @@ Durations are milliseconds. Expressions are compiled; `None` means "not given" e
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct, field
@@ -44,6 +45,8 @@ class Repeat(Struct, frozen=True, kw_only=True):
 
     delay_ms: int = 0
     limit: int = 1_000
+    again_while: Condition | None = None
+    """`while`: asked when the worker did not answer "again"; sees `output`."""
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True):
@@ -78,10 +81,27 @@ class ChoiceSpec(Struct, frozen=True, kw_only=True):
     default: str | None = None
 
 
-class WaitSpec(Struct, frozen=True, kw_only=True):
-    """kind `wait` for one signal. `on_timeout_next` None: the step fails with Timeout."""
+class WaitMode(StrEnum):
+    """How many signals a wait takes."""
 
-    signal: str
+    ANY = "any"
+    """The earliest among its names."""
+    ALL = "all"
+    """One of each name."""
+    COUNT = "count"
+    """`count` of its names, whichever."""
+
+
+class WaitSpec(Struct, frozen=True, kw_only=True):
+    """kind `wait`. `on_timeout_next` None: the step fails with Timeout.
+
+    `schema` (JSON Schema) is asked of each payload. `count` is 1 but for mode COUNT.
+    """
+
+    signals: tuple[str, ...]
+    mode: WaitMode = WaitMode.ANY
+    count: int = 1
+    schema: dict[str, Any] | bool | None = None
     timeout_ms: int | None = None
     on_timeout_next: str | None = None
 
@@ -93,11 +113,71 @@ class SleepSpec(Struct, frozen=True, kw_only=True):
     until: Template | None = None
 
 
-StepSpec = TaskSpec | PassSpec | ChoiceSpec | WaitSpec | SleepSpec
+class ParallelSpec(Struct, frozen=True, kw_only=True):
+    """kind `parallel`: its branches run at once, each a list of its own. Without `wait_all` the
+    first failure cancels the others at once."""
+
+    branches: tuple[str, ...]
+    wait_all: bool = False
+
+
+class MapSpec(Struct, frozen=True, kw_only=True):
+    """kind `map`: its list runs once for each item, at most `max_concurrency` at a time.
+
+    So many failed items are tolerated: `tolerate_count`, or so many percent of all items.
+    """
+
+    items: Template
+    as_name: str = "item"
+    max_concurrency: int = 100
+    tolerate_count: int = 0
+    tolerate_percent: float | None = None
+
+
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """kind `run`: a child run of the newest (or the given) version of `workflow`.
+
+    `input` None: the input of this run, unchanged. `key` must give a string or null. Detached: the
+    step is completed once the child is asked for.
+    """
+
+    workflow: str
+    version: int | None = None
+    input: Template | None = None
+    key: Template | None = None
+    detached: bool = False
+
+
+StepSpec = (
+    TaskSpec | PassSpec | ChoiceSpec | WaitSpec | SleepSpec | ParallelSpec | MapSpec | RunSpec
+)
+
+
+class CatchRow(Struct, frozen=True, kw_only=True):
+    """One row of `catch`: where the list goes on when the step fails. `errors` None: any error;
+    `when` sees `error`."""
+
+    next: str
+    errors: frozenset[str] | None = None
+    when: Condition | None = None
+
+
+class ListDef(Struct, frozen=True, kw_only=True):
+    """One list of steps: that of the workflow (place empty), of a branch, or of a map's items.
+
+    `steps` are the names in the order of the document; `first` those that begin with the list: one,
+    or in a DAG all that name nothing in `after`.
+    """
+
+    place: str
+    steps: tuple[str, ...]
+    first: tuple[str, ...]
+    is_dag: bool = False
 
 
 class StepDef(Struct, frozen=True, kw_only=True):
-    """A step of the definition. `path` is its name (nested lists come with nested kinds).
+    """A step of the definition. `path` is its place (core.paths): its name, for a step of the
+    workflow's own list. All other steps are named within its list.
 
     `following` is the step after this one in its list, or None for the last. Where the run goes
     from here: `next`, else nowhere when `end`, else `following`.
@@ -114,7 +194,14 @@ class StepDef(Struct, frozen=True, kw_only=True):
     """The most visits; over it the step fails with VisitLimit."""
     following: str | None = None
     index: int = 0
-    """Its place in the document, from 0: its bit in `Run.reached`."""
+    """Its number in its list, from 0: its bit in `reached` of the run or part."""
+    after: tuple[str, ...] = ()
+    """In a DAG: the steps that must have settled before it starts."""
+    followers: tuple[str, ...] = ()
+    """In a DAG: the steps that name it in their `after`."""
+    catch: tuple[CatchRow, ...] = ()
+    compensate: TaskSpec | None = None
+    """The task that undoes it. `input` None: the step's output."""
 
     @property
     def successor(self) -> str | None:
@@ -128,16 +215,20 @@ class Definition(Struct, frozen=True, kw_only=True, eq=False):
     """One immutable version of a workflow.
 
     `document` is the normalised JSON text that was deployed; `fingerprint` its SHA-256 in hex.
-    `referenced` are the steps that any expression names and those that can be visited again: the
-    store loads them with a run, so that an event costs the same however many steps have run.
+    `referenced` are the places of the steps that any expression or `after` names and of those that
+    can be visited again: a run keeps their rows in memory, so that an event costs the same however
+    many steps have run.
     """
 
     workflow: str
     document: bytes
     fingerprint: str
-    first: str
     steps: Mapping[str, StepDef]
-    """In the order of the document."""
+    """By place, in the order of the document, those of inner lists after the step that has them."""
+    lists: Mapping[str, ListDef]
+    """By place: empty for the workflow's own list, else that of the branch or map."""
+    undo_on_failure: bool = True
+    """`on_failure: compensate`."""
     input_schema: dict[str, Any] | bool | None = None
     output: Template | None = None
     timeout_ms: int | None = None
@@ -145,3 +236,8 @@ class Definition(Struct, frozen=True, kw_only=True, eq=False):
     tags: tuple[str, ...] = ()
     queues: frozenset[str] = frozenset()
     referenced: frozenset[str] = frozenset()
+
+    @property
+    def root(self) -> ListDef:
+        """The workflow's own list."""
+        return self.lists[""]

@@ -77,6 +77,37 @@ class AppendLogs(Struct, frozen=True, kw_only=True):
     lines: bytes
 
 
+class StartChild(Struct, frozen=True, kw_only=True):
+    """Ask for the child run of the step `path`, by a message through the outbox. The receiver
+    reads what to start from the step's row: `input`, `child_run_id`."""
+
+    path: str
+    child_run_id: str
+
+
+class CancelChild(Struct, frozen=True, kw_only=True):
+    """Ask for the end of a child that nobody waits for any more."""
+
+    path: str
+    child_run_id: str
+    reason: str
+
+
+class TellParent(Struct, frozen=True, kw_only=True):
+    """The run has settled and a step of its parent waits for it: say so, through the outbox."""
+
+    parent_run_id: str
+
+
+class RefuseSignal(Struct, frozen=True, kw_only=True):
+    """A kept signal that no wait can take (its payload is not what the wait wants): a dead letter.
+    The row of the signal is consumed by `path`."""
+
+    signal: KeptSignal
+    path: str
+    reason: str
+
+
 class ContinueLater(Struct, frozen=True, kw_only=True):
     """The decision was split: feed DecisionContinued at once, in the next batch."""
 
@@ -89,6 +120,10 @@ Effect = (
     | KeepSignal
     | ConsumeSignal
     | AppendLogs
+    | StartChild
+    | CancelChild
+    | TellParent
+    | RefuseSignal
     | ContinueLater
 )
 

@@ -8,7 +8,8 @@ to dispatches when the event was handled.
 from msgspec import Struct
 
 from towpath_engine.core.gate import OPEN, Gate
-from towpath_engine.core.model import Cause, KeptSignal
+from towpath_engine.core.model import Cause, Failure, KeptSignal
+from towpath_engine.core.states import RunStatus
 from towpath_protocol.reports import Report
 
 
@@ -52,10 +53,29 @@ class TimerDue(Happening, frozen=True, kw_only=True):
 
 
 class CancelRequested(Happening, frozen=True, kw_only=True):
-    """Somebody wants the run cancelled."""
+    """Somebody wants the run cancelled; with `compensate` its completed steps are undone."""
 
     by: str | None = None
     reason: str | None = None
+    compensate: bool = False
+
+
+class ChildSettled(Happening, frozen=True, kw_only=True):
+    """The child run of a `run` step has settled, or could not be started (`status` failed).
+
+    `output` is that of a completed child; `failure` says why of any other.
+    """
+
+    child_run_id: str
+    status: RunStatus
+    output: bytes | None = None
+    failure: Failure | None = None
+
+
+class DispatchWithdrawn(Happening, frozen=True, kw_only=True):
+    """The dispatch of a step that is being cancelled was taken back before anybody had it."""
+
+    token: str
 
 
 class DispatchDelivered(Happening, frozen=True, kw_only=True):
@@ -133,5 +153,7 @@ Event = (
     | StepAdmitted
     | RetryRequested
     | RedriveRequested
+    | ChildSettled
+    | DispatchWithdrawn
     | DecisionContinued
 )

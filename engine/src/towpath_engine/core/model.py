@@ -63,8 +63,21 @@ class KeptSignal(Struct, frozen=True, kw_only=True):
     received_at: datetime
 
 
+class Parts(Struct, frozen=True, kw_only=True, array_like=True):
+    """How far a whole has come: counters, so that one more part costs the same as the first.
+
+    `total` parts there are, the first `started` of them were started, `open` of these have not
+    settled, `failed` have failed.
+    """
+
+    total: int
+    started: int = 0
+    open: int = 0
+    failed: int = 0
+
+
 class Step(Struct, frozen=True, kw_only=True):
-    """One step of a run, as its current (or last) visit stands.
+    """One step of a run, as its current (or last) visit stands; also a branch or an item.
 
     `attempt` counts from 1 within the current budget and is 0 before the first dispatch;
     `iteration` counts from 0 within a visit; `visit` counts from 1. `token` is the fence of the
@@ -110,6 +123,33 @@ class Step(Struct, frozen=True, kw_only=True):
     attempt_deadline_at: datetime | None = None
     heartbeat_deadline_at: datetime | None = None
     step_deadline_at: datetime | None = None
+    parts: Parts | None = None
+    """Of a whole: its counters."""
+    errors: bytes | None = None
+    """Of a settled whole: JSON object of the errors of its failed parts, by branch or index."""
+    last_step: str | None = None
+    """Of a part: path of the step of its list that settled last, as `Run.last_step`."""
+    reached: bytes = b""
+    """Of a part: which steps of its list were ever entered, as `Run.reached`."""
+    undo_below: str | None = None
+    """Of a completed step that may have to be undone: which one is undone after it, as
+    `PATH#VISIT`; empty: none. None: it is not to be undone (any more)."""
+    child_run_id: str | None = None
+    """Of a `run` step: the run that it started."""
+
+    @property
+    def stage(self) -> StepStatus:
+        """Where the attempt of the step stands: its status, but for one that is being cancelled or
+        undone, which is ready, dispatched, running or waiting beside that."""
+        if self.status is StepStatus.CANCELLING:
+            return StepStatus.DISPATCHED if self.started_at is None else StepStatus.RUNNING
+        if self.status is not StepStatus.COMPENSATING:
+            return self.status
+        if self.held_by is not None:
+            return StepStatus.READY
+        if self.waiting_for is not None:
+            return StepStatus.WAITING
+        return StepStatus.DISPATCHED if self.started_at is None else StepStatus.RUNNING
 
     @property
     def due_at(self) -> datetime | None:
@@ -155,6 +195,20 @@ class Run(Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
     restarted_from: str | None = None
     parent_run_id: str | None = None
+    parent_step: str | None = None
+    """Path of the step of the parent that waits for this run; None: nobody does (detached)."""
+    depth: int = 0
+    """How many awaiting parents the run has above it."""
+    ending: RunStatus | None = None
+    """How the run is ending, or has ended but for its compensation: failed, cancelled or timed_out.
+    From here on no step but an undo begins anything."""
+    compensation: RunStatus | None = None
+    """What became of the undoing, once it began: compensating, compensated or
+    compensation_failed. The status keeps it for a failure; a cancelled or timed out run has it
+    here alone."""
+    undo_top: str | None = None
+    """The completed step that would be undone first, as `PATH#VISIT`; the others hang below it by
+    `Step.undo_below`. None: there is none."""
     cancelled_by: str | None = None
     cancel_reason: str | None = None
     paused_at: datetime | None = None
@@ -178,8 +232,8 @@ class Run(Struct, frozen=True, kw_only=True):
     last_at: datetime | None = None
     """Instant of the last transition: `now` never goes back behind it."""
     cursor: str | None = None
-    """Path of the step to enter next when a decision was split; else None. It stays when the run
-    settles instead: a retry goes on there."""
+    """What is left to do when a decision was split, as `core.agenda` writes it; else None. It
+    stays when the run settles instead: a retry goes on there."""
     last_step: str | None = None
     """Path of the step that settled last: the origin of the edge, `prev` in expressions."""
     signal_count: int = 0

@@ -40,7 +40,11 @@ class StepStatus(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
+    CANCELLING = "cancelling"
+    """Its attempt is to end, but its token stays valid: an effect that it still reports can be
+    undone. No attempt follows."""
     COMPENSATING = "compensating"
+    """It is being undone: `Step.stage` says where its undo stands."""
     COMPENSATED = "compensated"
     COMPENSATION_FAILED = "compensation_failed"
 
@@ -54,6 +58,8 @@ class WaitReason(StrEnum):
     BACKOFF = "backoff"
     REPEAT = "repeat"
     RELEASED = "released"
+    CHILD = "child"
+    """For the end of its child run."""
 
 
 class StepKind(StrEnum):
@@ -64,6 +70,19 @@ class StepKind(StrEnum):
     SLEEP = "sleep"
     CHOICE = "choice"
     PASS = "pass"  # noqa: S105 - a kind of step, no password
+    PARALLEL = "parallel"
+    MAP = "map"
+    RUN = "run"
+    BRANCH = "branch"
+    """Not in a definition: the row of one branch of a parallel step, the owner of its list."""
+    ITEM = "item"
+    """The same for one item of a map."""
+
+
+WHOLE: Final = frozenset({StepKind.PARALLEL, StepKind.MAP})
+"""Steps that have parts."""
+PART: Final = frozenset({StepKind.BRANCH, StepKind.ITEM})
+"""Rows that own a list of steps."""
 
 
 SETTLED_RUN: Final = frozenset({

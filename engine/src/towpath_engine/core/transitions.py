@@ -51,6 +51,7 @@ class StepChange(StrEnum):
     RELEASED = "step-released"
     COMPLETED = "step-completed"
     FAILED = "step-failed"
+    CANCELLING = "step-cancelling"
     CANCELLED = "step-cancelled"
     REVIVED = "step-revived"
     RESET = "step-reset"
@@ -103,7 +104,8 @@ STEP_CAUSES: Final[Mapping[StepChange, str]] = {
     StepChange.RELEASED: "The worker gave the attempt back, which spends nothing.",
     StepChange.COMPLETED: "It has an output.",
     StepChange.FAILED: "It is out of attempts, or could not be entered.",
-    StepChange.CANCELLED: "The run settled while it was open.",
+    StepChange.CANCELLING: "It is to end, but what its attempt still completes will be undone.",
+    StepChange.CANCELLED: "What it belongs to settled while it was open.",
     StepChange.REVIVED: "A retry goes on with it: the same visit, with a fresh budget.",
     StepChange.RESET: "A retry or redrive took it back: as if the run had not come to it yet.",
     StepChange.COMPENSATING: "It is being undone.",
@@ -124,6 +126,8 @@ _REVIVALS: Final = {
     RunChange.RETRIED: RunStatus.RUNNING,
     RunChange.REDRIVEN: RunStatus.RUNNING,
 }
+# What an operator has go on after its undo has failed goes on undoing.
+_UNDOING_AGAIN: Final = {RunChange.COMPENSATING: RunStatus.COMPENSATING}
 
 RUN_TRANSITIONS: Final[Mapping[RunStatus, Mapping[RunChange, RunStatus]]] = {
     RunStatus.PENDING: {
@@ -155,15 +159,16 @@ RUN_TRANSITIONS: Final[Mapping[RunStatus, Mapping[RunChange, RunStatus]]] = {
         RunChange.RESUMED: RunStatus.COMPENSATING,
         RunChange.COMPENSATED: RunStatus.COMPENSATED,
         RunChange.COMPENSATION_FAILED: RunStatus.COMPENSATION_FAILED,
+        RunChange.FAILED: RunStatus.FAILED,
         RunChange.CANCELLED: RunStatus.CANCELLED,
         RunChange.TIMED_OUT: RunStatus.TIMED_OUT,
     },
     RunStatus.COMPLETED: {},
     RunStatus.FAILED: _REVIVALS,
-    RunStatus.CANCELLED: {},
-    RunStatus.TIMED_OUT: _REVIVALS,
+    RunStatus.CANCELLED: _UNDOING_AGAIN,
+    RunStatus.TIMED_OUT: {**_REVIVALS, **_UNDOING_AGAIN},
     RunStatus.COMPENSATED: {},
-    RunStatus.COMPENSATION_FAILED: {},
+    RunStatus.COMPENSATION_FAILED: _UNDOING_AGAIN,
 }
 
 _REVISIT: Final = {StepChange.REVISITED: StepStatus.PENDING}
@@ -176,7 +181,19 @@ _ATTEMPT_ENDS: Final = {
     StepChange.COMPLETED: StepStatus.COMPLETED,
     StepChange.FAILED: StepStatus.FAILED,
     StepChange.CANCELLED: StepStatus.CANCELLED,
+    StepChange.CANCELLING: StepStatus.CANCELLING,
 }
+# While a step is being undone its status says so, whatever its undo is doing.
+_UNDO_STAGES: Final = (
+    StepChange.READIED,
+    StepChange.DISPATCHED,
+    StepChange.REDISPATCHED,
+    StepChange.STARTED,
+    StepChange.ANNOUNCED,
+    StepChange.RETRYING,
+    StepChange.REPEATED,
+    StepChange.RELEASED,
+)
 
 STEP_TRANSITIONS: Final[Mapping[StepStatus, Mapping[StepChange, StepStatus]]] = {
     StepStatus.PENDING: {
@@ -184,6 +201,7 @@ STEP_TRANSITIONS: Final[Mapping[StepStatus, Mapping[StepChange, StepStatus]]] = 
         StepChange.READIED: StepStatus.READY,
         StepChange.WAITING: StepStatus.WAITING,
         StepChange.DISPATCHED: StepStatus.DISPATCHED,
+        StepChange.STARTED: StepStatus.RUNNING,
         StepChange.COMPLETED: StepStatus.COMPLETED,
         StepChange.FAILED: StepStatus.FAILED,
     },
@@ -219,13 +237,21 @@ STEP_TRANSITIONS: Final[Mapping[StepStatus, Mapping[StepChange, StepStatus]]] = 
     },
     StepStatus.FAILED: {**_REVISIT, **_REVIVAL},
     StepStatus.SKIPPED: {**_REVISIT, **_RESET},
-    StepStatus.CANCELLED: _REVIVAL,
+    StepStatus.CANCELLED: {**_REVISIT, **_REVIVAL},
+    StepStatus.CANCELLING: {
+        StepChange.REDISPATCHED: StepStatus.CANCELLING,
+        StepChange.STARTED: StepStatus.CANCELLING,
+        StepChange.ANNOUNCED: StepStatus.CANCELLING,
+        StepChange.COMPLETED: StepStatus.COMPLETED,
+        StepChange.CANCELLED: StepStatus.CANCELLED,
+    },
     StepStatus.COMPENSATING: {
+        **dict.fromkeys(_UNDO_STAGES, StepStatus.COMPENSATING),
         StepChange.COMPENSATED: StepStatus.COMPENSATED,
         StepChange.COMPENSATION_FAILED: StepStatus.COMPENSATION_FAILED,
     },
     StepStatus.COMPENSATED: {},
-    StepStatus.COMPENSATION_FAILED: {},
+    StepStatus.COMPENSATION_FAILED: {StepChange.COMPENSATING: StepStatus.COMPENSATING},
 }
 
 RUN_PAIRS: Final = frozenset(
@@ -241,7 +267,11 @@ assert RUN_TRANSITIONS.keys() == set(RunStatus), "every status of a run has a ro
 assert STEP_TRANSITIONS.keys() == set(StepStatus), "every status of a step has a row"
 assert RUN_CAUSES.keys() == set(RunChange), "every change of a run is explained"
 assert STEP_CAUSES.keys() == set(StepChange), "every change of a step is explained"
-assert all(change in _REVIVALS for status in SETTLED_RUN for change in RUN_TRANSITIONS[status]), (
+assert all(
+    change in {**_REVIVALS, **_UNDOING_AGAIN}
+    for status in SETTLED_RUN
+    for change in RUN_TRANSITIONS[status]
+), (
     "settled is settled, but for an operator's will"
 )
 assert all(
