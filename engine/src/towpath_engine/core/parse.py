@@ -7,7 +7,7 @@ a field that this version of the engine does not know how to run is refused by n
 from collections.abc import Mapping
 from typing import Final
 
-from towpath_engine.core.definition import Definition, RetryPolicy, StepDef, TaskSpec
+from towpath_engine.core.definition import Definition, ListDef, RetryPolicy, StepDef, TaskSpec
 from towpath_engine.core.definition_schema import check_against_schema
 from towpath_engine.core.document import fingerprint, normalise, read_document
 from towpath_engine.core.expressions.interface import Template, Visible
@@ -73,7 +73,7 @@ class _Reader:
         workflow = fields.name("workflow", check_workflow)
         if fields.word("expressions", (DIALECT,)) is None and fields.has("expressions"):
             workflow = None
-        fields.word("on_failure", ("compensate", "fail"))
+        on_failure = fields.word("on_failure", ("compensate", "fail"))
         priority = fields.word("priority", tuple(priority.value for priority in LEVELS))
         timeout_ms = fields.duration("timeout")
         schema = self._input_schema()
@@ -90,8 +90,9 @@ class _Reader:
             workflow=workflow,
             document=document,
             fingerprint=fingerprint(document),
-            first=next(iter(read)),
             steps=read,
+            lists={"": ListDef(place="", steps=tuple(read), first=(next(iter(read)),))},
+            undo_on_failure=on_failure != "fail",
             input_schema=schema,
             output=output,
             timeout_ms=timeout_ms,

@@ -289,7 +289,7 @@ class _StepReader:
                 fields.fault("on_timeout", message, FaultCode.CONFLICT)
         if signal is None:
             return None
-        return WaitSpec(signal=signal, timeout_ms=timeout_ms, on_timeout_next=target)
+        return WaitSpec(signals=(signal,), timeout_ms=timeout_ms, on_timeout_next=target)
 
     def _sleep(self) -> SleepSpec | None:
         """`sleep: 24h`, `until: …`, or `sleep: {until: …}`."""
