@@ -12,8 +12,9 @@ from msgspec import Raw
 
 from tests.support.eventually import until
 from tests.unit.worker.dispatches import a_dispatch
+from towpath_protocol.dispatch import CompensationOf
 from towpath_protocol.failures import Failure
-from towpath_worker import Context, InvalidValueError, WorkerOptions
+from towpath_worker import Compensation, Context, InvalidValueError, WorkerOptions
 
 
 def a_context(*, bytes_max: int = 64 * 1024, **fields: Any) -> tuple[Context, list[int]]:
@@ -44,6 +45,23 @@ async def test_the_facts_of_the_dispatch_are_there() -> None:
     assert ctx.last_progress == [1, 2]
     assert ctx.last_error is not None
     assert (ctx.last_error.type, ctx.last_error.details) == ("E", {"a": 1})
+
+
+async def test_an_attempt_that_undoes_knows_what_and_why() -> None:
+    error = Raw(b'{"type":"OutOfStock","message":"none left","details":[1]}')
+    undone = CompensationOf(step="lines[3]/reserve", output=Raw(b'{"id":7}'), error=error)
+    ctx, _ = a_context(compensation=undone)
+    assert ctx.compensation is not None
+    assert (ctx.compensation.step, ctx.compensation.output) == ("lines[3]/reserve", {"id": 7})
+    assert ctx.compensation.error is not None
+    assert ctx.compensation.error["type"] == "OutOfStock"
+
+
+async def test_an_undo_after_a_cancel_has_no_error_and_other_attempts_undo_nothing() -> None:
+    ctx, _ = a_context(compensation=CompensationOf(step="reserve", output=Raw(b"null")))
+    assert ctx.compensation == Compensation(step="reserve", output=None, error=None)
+    ctx, _ = a_context()
+    assert ctx.compensation is None
 
 
 async def test_a_heartbeat_of_a_thread_arrives_in_the_loop_with_its_progress() -> None:

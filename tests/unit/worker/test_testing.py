@@ -2,7 +2,7 @@
 
 import pytest
 
-from towpath_worker import Context, TerminalError, Worker
+from towpath_worker import Compensation, Context, TerminalError, Worker
 from towpath_worker.testing import run_task
 
 worker = Worker("inventory")
@@ -35,6 +35,19 @@ async def test_a_failure_is_an_outcome_too() -> None:
     assert not outcome.completed
     assert (outcome.error_type, outcome.retryable, outcome.details) == ("Refused", False, [1])
     assert outcome.heartbeats == 1
+
+
+@worker.task("release")
+async def release(what: dict[str, int], ctx: Context) -> dict[str, object]:
+    assert ctx.compensation is not None
+    error = ctx.compensation.error
+    return {"freed": what["id"], "of": ctx.compensation.step, "for": error and error["type"]}
+
+
+async def test_a_task_can_be_run_to_undo_a_step() -> None:
+    undone = Compensation(step="reserve", output={"id": 7}, error={"type": "Declined"})
+    outcome = await run_task(worker, "release", {"id": 7}, compensation=undone)
+    assert outcome.output == {"freed": 7, "of": "reserve", "for": "Declined"}
 
 
 async def test_a_task_that_is_not_there_is_a_lookup_error() -> None:

@@ -15,7 +15,14 @@ from towpath_worker.api_errors import (
 )
 from towpath_worker.capture import capture_structlog
 from towpath_worker.client import Client
-from towpath_worker.context import Cancelled, CancelledFlag, Context, LastError, ProcessContext
+from towpath_worker.context import (
+    Cancelled,
+    CancelledFlag,
+    Compensation,
+    Context,
+    LastError,
+    ProcessContext,
+)
 from towpath_worker.credentials import ConnectionOptionsError
 from towpath_worker.following import Event, LogLine
 from towpath_worker.lifespans import LifespanError
@@ -42,6 +49,7 @@ __all__ = [
     "Cancelled",
     "CancelledFlag",
     "Client",
+    "Compensation",
     "ConflictError",
     "ConnectionOptions",
     "ConnectionOptionsError",

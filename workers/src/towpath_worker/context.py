@@ -47,6 +47,18 @@ class LastError(Struct, frozen=True, kw_only=True):
     details: Json
 
 
+class Compensation(Struct, frozen=True, kw_only=True):
+    """What an attempt undoes: the `step` by its path, the `output` it completed with, and the
+    `error` that had the run undone, None when somebody cancelled it.
+
+    The error has `type`, `message`, `retryable`, `details`, `step` and `attempt`.
+    """
+
+    step: str
+    output: Json
+    error: Mapping[str, Json] | None
+
+
 class CancelledFlag:
     """Whether somebody wants this attempt to stop. `reason` says why, once it is set.
 
@@ -177,6 +189,19 @@ class ProcessContext:
         details = None if error.details is None else from_json(bytes(error.details))
         return LastError(
             type=error.type, message=error.message, retryable=error.retryable, details=details
+        )
+
+    @property
+    def compensation(self) -> Compensation | None:
+        """What this attempt undoes; None for one that does a step's own work."""
+        undone = self._dispatch.compensation
+        if undone is None:
+            return None
+        error = None if undone.error is None else from_json(bytes(undone.error))
+        return Compensation(
+            step=undone.step,
+            output=from_json(bytes(undone.output)),
+            error=MappingProxyType(error) if isinstance(error, dict) else None,
         )
 
     @property

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from towpath_protocol.dispatch import StepDispatch
+from towpath_protocol.dispatch import CompensationOf, StepDispatch
 from towpath_protocol.failures import Failure
 from towpath_worker import capture
 from towpath_worker.clock import wall_text
-from towpath_worker.context import Context, ContextNotes
+from towpath_worker.context import Compensation, Context, ContextNotes
 from towpath_worker.execution import Execution
 from towpath_worker.options import WorkerOptions
 from towpath_worker.outcomes import Again, Completed, Failed, Outcome
@@ -62,14 +62,16 @@ async def run_task(  # noqa: PLR0913 -- the facts of a dispatch, by keyword
     metadata: Mapping[str, object] | None = None,
     last_error: Failure | None = None,
     last_progress: object = None,
+    compensation: Compensation | None = None,
     state: object = None,
     still_mine: bool = True,
 ) -> TaskOutcome:
     """Run the task `name` of `worker` once.
 
     `state` is what `context.state` gives (no lifespan is opened), `still_mine` what the engine
-    would answer. Raises LookupError when the worker has no such task, InvalidValueError when a
-    value is no JSON, TaskTypeError for a process task that a process would not find.
+    would answer; with `compensation` the task is run to undo what that says. Raises LookupError
+    when the worker has no such task, InvalidValueError when a value is no JSON, TaskTypeError for a
+    process task that a process would not find.
     """
     task = worker.registry.get(name)
     if task is None:
@@ -96,6 +98,7 @@ async def run_task(  # noqa: PLR0913 -- the facts of a dispatch, by keyword
         metadata=_raw(metadata or {}),
         last_error=last_error,
         last_progress=_raw(last_progress),
+        compensation=_undone(compensation),
     )
     heartbeats: list[None] = []
 
@@ -153,6 +156,17 @@ def _outcome(outcome: Outcome, notes: ContextNotes, *, heartbeat_count: int) -> 
             )
         case _:
             return common
+
+
+def _undone(compensation: Compensation | None) -> CompensationOf | None:
+    if compensation is None:
+        return None
+    error = compensation.error
+    return CompensationOf(
+        step=compensation.step,
+        output=_raw(compensation.output),
+        error=None if error is None else _raw(dict(error)),
+    )
 
 
 def _raw(value: object) -> Raw:
