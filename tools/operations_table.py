@@ -4,7 +4,7 @@ from typing import Final
 
 from towpath_engine.core.operations import (
     OPERATIONS,
-    REACHABLE,
+    UNDONE,
     Answer,
     Effect,
     Operation,
@@ -30,10 +30,12 @@ _TAIL: Final = """\
 | the step | `run.retry` goes on there | `run.redrive` goes back there |
 |---|---|---|
 | `failed`, and so failed the run | yes | yes |
-| `failed`, and the run went on (`on_timeout`) | no: 409 `not_retryable` | yes |
+| `failed`, and the run went on (`on_timeout`, `catch`) | no: 409 `not_retryable` | yes |
 | `cancelled`: the run's deadline cut it off | yes | yes |
 | `completed`, or `skipped` by its `when` | no: 409 `not_retryable` | yes |
 | `skipped`, since the run never came to it | no: 409 `not_retryable` | no: 409 `step_not_reached` |
+| in a branch or an item (`lines[3]/reserve`) | as above: the branch or item, and the step that has it, go on | no: 409 `not_retryable`; name the step of the workflow's own list |
+| a child run that failed | a new child run is started | the same |
 | not in the definition | no: 404 `step_not_found` | no: 404 `step_not_found` |
 
 A report changes a step only while it is `dispatched` or `running`, and only with the token of its
@@ -46,10 +48,10 @@ live attempt. An attempt that a retry or redrive begins has a new token: what co
 * A retry or redrive of a run that has as many transitions as a run may have: 409 `not_retryable`.
 * An edited `input` of a step that is no task: 409 `not_retryable`; over the limit: 413
   `too_large`.
-* A cancel with `compensate` is the same as one without, as long as no step can be undone.
+* A cancel with `compensate` of a run without a completed step that can be undone ends it at once.
 * Every operation of a run that does not exist: 404 `run_not_found`.
 """
-_SHOWN: Final = tuple(status for status in RunStatus if status in REACHABLE)
+_SHOWN: Final = tuple(RunStatus)
 
 
 def operations_markdown() -> str:
@@ -64,18 +66,28 @@ def operations_markdown() -> str:
     ]
     lines += [line for operation in Operation for line in _meanings(operation)]
     codes = sorted({
-        answer.code for row in OPERATIONS.values() for status, answer in row.items()
-        if answer.code is not None and status in REACHABLE
+        answer.code for row in OPERATIONS.values() for answer in row.values()
+        if answer.code is not None
     })  # fmt: skip
     lines += [f"* `{code}` ({ERRORS[code].status}): {ERRORS[code].meaning}" for code in codes]
     lines += [
         "* *quiet*: nothing changes, and the answer is a success.",
         "* *stale*: nothing changes; the message is counted in `towpath_report_stale_total`.",
         "",
-        "A run settles as "
-        + _names(sorted(SETTLED_RUN & REACHABLE))
-        + ". Steps can't be undone in "
-        "this version, so no run comes to " + _names(sorted(set(RunStatus) - REACHABLE)) + ".",
+        "A run settles as " + _names(sorted(SETTLED_RUN)) + ".",
+        "",
+        "## After an undo",
+        "",
+        "A run that was cancelled or timed out, and whose steps were undone, keeps that status; what",
+        "became of the undoing is in its `compensation`. Then that counts:",
+        "",
+        "| operation | `compensation` | |",
+        "|---|---|---|",
+        *(
+            f"| {_name(operation)} | `{undone.value}` | {_long_cell(answer)} |"
+            for operation, row in UNDONE.items()
+            for undone, answer in row.items()
+        ),
         "",
         _TAIL.rstrip("\n"),
     ]
@@ -98,6 +110,10 @@ def _meanings(operation: Operation) -> list[str]:
 def _row(operation: Operation) -> str:
     cells = " | ".join(_cell(OPERATIONS[operation][status]) for status in _SHOWN)
     return f"| {_name(operation)} | {cells} |"
+
+
+def _long_cell(answer: Answer) -> str:
+    return answer.text if answer.effect is Effect.DONE else _cell(answer)
 
 
 def _cell(answer: Answer) -> str:

@@ -111,10 +111,25 @@ class ErrorView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attached: str | None = None
 
 
+class PartsView(Struct, frozen=True, kw_only=True):
+    """How far a `parallel` or `map` step is: of `total` branches or items `started` were started,
+    `open` of these have not settled, and `failed` have failed."""
+
+    total: int
+    started: int
+    open: int
+    failed: int
+
+
 class StepView(Struct, frozen=True, kw_only=True):
     """A step of run.get. An output over 64 KiB is left out: `output_omitted` then says its size
     in bytes, and run.output has it. `error` of an open step is that of its last attempt; a step
-    that completed has none."""
+    that completed has none.
+
+    A branch (`notify/email`, kind `branch`) or an item (`lines[3]`, kind `item`) is one, too, and
+    the steps in it (`lines[3]/reserve`). What has to be undone of an earlier visit is there as
+    `reserve#1`.
+    """
 
     step: str
     kind: str
@@ -130,12 +145,21 @@ class StepView(Struct, frozen=True, kw_only=True):
     task: str | UnsetType = UNSET
     queue: str | UnsetType = UNSET
     waiting_for: str | UnsetType = UNSET
-    """While it waits: `delay`, `sleep`, `signal`, `backoff`, `repeat` or `released`."""
+    """While it waits: `delay`, `sleep`, `signal`, `backoff`, `repeat`, `released` or `child`."""
     signal: str | UnsetType = UNSET
     """The awaited signal, while it is awaited."""
     held_by: str | UnsetType = UNSET
     """While it is `ready`: what holds its dispatch back (see ReasonView of run.explain)."""
     output_omitted: int | UnsetType = UNSET
+    visit: int | UnsetType = UNSET
+    """Which visit it is, from the second on."""
+    child_run_id: str | UnsetType = UNSET
+    """Of a `run` step: the run that it started."""
+    parts: PartsView | UnsetType = UNSET
+    errors: Raw | UnsetType = UNSET
+    """Of a settled `parallel` or `map` step: the errors of its parts, by branch or index."""
+    errors_omitted: int | UnsetType = UNSET
+    """The size of `errors` that do not fit; each is with its part."""
 
 
 class PauseInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -149,8 +173,10 @@ class PauseInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RunView(Struct, frozen=True, kw_only=True):
     """Reply of run.get: the run with a page of at most 200 steps, in order of path.
 
-    As for steps, an `input` or `output` too large for one message is null here, with its size in
-    bytes in `input_omitted` or `output_omitted`.
+    `compensation` says what became of the undoing, once it began: `compensating`, `compensated` or
+    `compensation_failed`; while it goes on, `ending` says how the run then ends. As for steps, an
+    `input` or `output` too large for one message is null here, with its size in bytes in
+    `input_omitted` or `output_omitted`.
     """
 
     run_id: str
@@ -175,6 +201,10 @@ class RunView(Struct, frozen=True, kw_only=True):
     triggered_by: str | None = None
     cancelled_by: str | UnsetType = UNSET
     cancel_reason: str | UnsetType = UNSET
+    ending: str | UnsetType = UNSET
+    """While steps are being undone: `failed`, `cancelled` or `timed_out`, for which they are."""
+    parent_step: str | UnsetType = UNSET
+    """The step of the parent that waits for this run; absent when nobody does."""
     pause: PauseInfo | UnsetType = UNSET
     """Present while an operator's pause of the run holds it."""
     steps: tuple[StepView, ...]
@@ -207,6 +237,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     output: OptionalRaw = None
     error: ErrorView | None = None
     output_omitted: int | UnsetType = UNSET
+    compensation: str | UnsetType = UNSET
+    """As in RunView, when the run's steps were undone."""
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
@@ -224,6 +256,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     started_at: str | None
     settled_at: str | None
     paused: bool | UnsetType = UNSET
+    compensation: str | UnsetType = UNSET
 
 
 class RunList(Struct, frozen=True, kw_only=True):

@@ -153,7 +153,8 @@ class SignalWithStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class CancelRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """run.cancel, of `run_id` or of the live run of (`workflow`, `key`).
 
-    `compensate` None: as the workflow's `on_failure` says.
+    `compensate`: undo the completed steps that can be undone. None: as the workflow's `on_failure`
+    says.
     """
 
     run_id: RunIdText | None = None
@@ -168,10 +169,16 @@ class CancelRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GetRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """run.get. `steps` False leaves them out; `steps_cursor` of the last page gets the next."""
+    """run.get. `steps` False leaves them out; `steps_cursor` of the last page gets the next.
+
+    `inner` False: only the steps of the workflow's own list. `under`: only those below this step,
+    which is a `parallel` or `map` step, a branch or an item.
+    """
 
     run_id: RunIdText
     steps: bool = True
+    inner: bool = True
+    under: StepPath | None = None
     steps_cursor: Annotated[str, Meta(max_length=1_024)] | None = None
 
 

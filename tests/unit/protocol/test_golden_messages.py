@@ -17,7 +17,7 @@ from towpath_protocol.reports import REPORT_TYPES
 # version 1 once is one for ever.
 ADDED = {
     "taken_by", "awaited_by", "draining", "kept_signals", "request_id", "deduplicated", "cut",
-    "cursor", "next_cursor",
+    "cursor", "next_cursor", "inner", "under", "ending", "parent_step", "compensation",
 }  # fmt: skip
 GOLDEN = Path(__file__).parents[3] / "protocol" / "golden" / "v1"
 

@@ -2,8 +2,8 @@
 it, docs/operations-table.md is generated from it.
 
 A row is total: it says for each status what the operation does, or the code with which it is
-refused. Statuses that only compensation leads to are in it, too, and marked in the page as not
-reachable yet.
+refused. A cancelled or timed out run keeps what became of its undoing beside its status; where that
+counts more, `UNDONE` says so.
 """
 
 from collections.abc import Mapping
@@ -65,15 +65,11 @@ def _refused(code: ErrorCode) -> Answer:
     return Answer(effect=Effect.REFUSED, text="refused", code=code)
 
 
-REACHABLE: Final = frozenset(RunStatus) - {
-    RunStatus.COMPENSATING, RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED,
-}  # fmt: skip
-"""The statuses that runs can come to by now."""
-
 REVIVABLE: Final = frozenset({RunStatus.FAILED, RunStatus.TIMED_OUT})
-"""The statuses from which a settled run can go on."""
+"""The statuses from which a settled run can go on, unless its steps were undone."""
 
 _GOES_ON: Final = _does("the run goes on from the step that failed or was cut off")
+_GOES_ON_UNDOING: Final = _does("the run goes on undoing, with the undo that failed")
 _GOES_BACK: Final = _does("the run goes on from the step that is named")
 _REPLAYED: Final = _does("a new run with the same input, key, tags, priority and context")
 
@@ -88,13 +84,17 @@ def _row(
     }
 
 
-def _revival(goes_on: Answer) -> dict[RunStatus, Answer]:
+_UNDONE: Final = _refused(ErrorCode.ALREADY_COMPENSATED)
+
+
+def _revival(goes_on: Answer, undoing_failed: Answer) -> dict[RunStatus, Answer]:
     return _row(
         _refused(ErrorCode.RUN_NOT_SETTLED),
         _refused(ErrorCode.NOT_RETRYABLE),
         {
             **dict.fromkeys(REVIVABLE, goes_on),
-            RunStatus.COMPENSATED: _refused(ErrorCode.ALREADY_COMPENSATED),
+            RunStatus.COMPENSATED: _UNDONE,
+            RunStatus.COMPENSATION_FAILED: undoing_failed,
         },
     )
 
@@ -105,7 +105,7 @@ _LIVE: Final = _refused(ErrorCode.RUN_NOT_SETTLED)
 OPERATIONS: Final[Mapping[Operation, Mapping[RunStatus, Answer]]] = {
     Operation.SIGNAL: _row(_does("a wait takes it, or it is kept for one"), _SETTLED, {}),
     Operation.CANCEL: _row(
-        _does("the run is cancelled"),
+        _does("the run is cancelled; with `compensate` its steps are undone first"),
         _SETTLED,
         {
             RunStatus.CANCELLED: _quiet("it stays cancelled"),
@@ -116,8 +116,8 @@ OPERATIONS: Final[Mapping[Operation, Mapping[RunStatus, Answer]]] = {
     Operation.RESUME: _row(
         _does("what its pause held goes on; `changed` says if there was one"), _SETTLED, {}
     ),
-    Operation.RETRY: _revival(_GOES_ON),
-    Operation.REDRIVE: _revival(_GOES_BACK),
+    Operation.RETRY: _revival(_GOES_ON, _GOES_ON_UNDOING),
+    Operation.REDRIVE: _revival(_GOES_BACK, _UNDONE),
     Operation.RESTART: _row(_LIVE, _REPLAYED, {}),
     Operation.PURGE: _row(_LIVE, _does("the run and all that belongs to it is deleted"), {}),
     Operation.RESULT: _row(
@@ -136,6 +136,32 @@ assert all(row.keys() == set(RunStatus) for row in OPERATIONS.values()), "every 
 assert OPERATIONS.keys() == set(Operation), "every operation has a row"
 
 
-def refusal_of(operation: Operation, status: RunStatus) -> ErrorCode | None:
-    """The code with which the operation is refused in this status; None: it is not."""
-    return OPERATIONS[operation][status].code
+UNDONE: Final[Mapping[Operation, Mapping[RunStatus, Answer]]] = {
+    Operation.RETRY: {
+        RunStatus.COMPENSATED: _UNDONE,
+        RunStatus.COMPENSATION_FAILED: _GOES_ON_UNDOING,
+    },
+    Operation.REDRIVE: {
+        RunStatus.COMPENSATED: _UNDONE,
+        RunStatus.COMPENSATION_FAILED: _UNDONE,
+    },
+}
+"""Operation → what became of the undoing (`Run.compensation`) → what happens, whatever the status
+is: a run whose steps were undone has nothing to go on from."""
+
+
+def answer_of(
+    operation: Operation, status: RunStatus, compensation: RunStatus | None = None
+) -> Answer:
+    """What the operation does to a run in this status, with this compensation."""
+    undone = UNDONE.get(operation, {})
+    if compensation is not None and compensation in undone:
+        return undone[compensation]
+    return OPERATIONS[operation][status]
+
+
+def refusal_of(
+    operation: Operation, status: RunStatus, compensation: RunStatus | None = None
+) -> ErrorCode | None:
+    """The code with which the operation is refused then; None: it is not."""
+    return answer_of(operation, status, compensation).code

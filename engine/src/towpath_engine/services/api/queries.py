@@ -12,6 +12,7 @@ from towpath_engine.services.api.errors import ApiFailureError
 from towpath_engine.services.api.pages import bad_cursor, fitting_count
 from towpath_engine.services.api.reading import existing, read_at_rest
 from towpath_engine.services.api.router import RequestReader
+from towpath_engine.services.api.steps import is_path, read_steps
 from towpath_engine.services.result_waiters import ResultWaiters
 from towpath_engine.store.errors import CursorError
 from towpath_engine.store.interface import RunFilter, Store
@@ -23,7 +24,6 @@ from towpath_protocol.replies import (
     RunLogs,
     RunResult,
     RunView,
-    StepView,
 )
 from towpath_protocol.requests import (
     GetLogs,
@@ -34,7 +34,6 @@ from towpath_protocol.requests import (
 )
 from towpath_protocol.times import format_instant, parse_instant
 
-_STEPS_PAGE = 200
 _PIECE_BYTES = 192 * 1024
 """Of JSON text in one answer of run.output; escaping can double it and must stay below 1 MiB."""
 
@@ -54,34 +53,10 @@ class Queries:
             return views.run_view(await self._run(body.run_id), (), None)
 
         async def view(run: Run) -> RunView:
-            steps, cursor = await self._steps(run, body.steps_cursor)
-            return views.run_view(run, steps, cursor)
+            page = await read_steps(self._store, run, body)
+            return views.run_view(run, page.steps, page.cursor)
 
         return await read_at_rest(self._store, body.run_id, view)
-
-    async def _steps(self, run: Run, after: str | None) -> tuple[tuple[StepView, ...], str | None]:
-        """A page of steps by path: those with a row, and those of the definition without one."""
-        rows = await self._store.get_steps(run.id, after, _STEPS_PAGE)
-        by_path = {row.path: row for row in rows}
-        last = rows[-1].path if len(rows) == _STEPS_PAGE else None
-        paths = set(by_path)
-        paths.update(
-            path
-            for path in run.definition.steps
-            if (after is None or path > after) and (last is None or path < last)
-        )
-        page = sorted(paths)[:_STEPS_PAGE]
-        more = len(paths) > len(page) or last is not None
-        room = views.STEPS_BYTES_MAX
-        found: list[StepView] = []
-        for path in page:
-            row = by_path.get(path)
-            if row is None:
-                found.append(views.unreached_view(run.definition.steps[path], run))
-            else:
-                view, room = views.step_view(row, room)
-                found.append(view)
-        return tuple(found), page[-1] if more and page else None
 
     async def output(self, request: ApiRequest) -> OutputPiece:
         """run.output: a piece of the JSON text, cut between characters"""
@@ -90,7 +65,7 @@ class Queries:
         value = run.output
         if body.step is not None:
             step = await self._store.get_step(body.run_id, body.step)
-            if step is None and body.step not in run.definition.steps:
+            if step is None and not is_path(run.definition, body.step):
                 raise ApiFailureError(
                     ErrorCode.STEP_NOT_FOUND, f"run {body.run_id} has no step {body.step!r}"
                 )

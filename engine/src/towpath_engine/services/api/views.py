@@ -13,6 +13,7 @@ from towpath_protocol import codec
 from towpath_protocol.priorities import PRIORITIES
 from towpath_protocol.replies import (
     ErrorView,
+    PartsView,
     PauseInfo,
     RunResult,
     RunSummary,
@@ -63,6 +64,7 @@ def run_view(run: Run, steps: tuple[StepView, ...], cursor: str | None) -> RunVi
         version=run.workflow_version,
         key=run.key,
         status=run.status.value,
+        compensation=None if run.compensation is None else run.compensation.value,
         input=_NULL if value is None else value,
         output=output,
         error=error_view(run.error),
@@ -79,12 +81,23 @@ def run_view(run: Run, steps: tuple[StepView, ...], cursor: str | None) -> RunVi
         triggered_by=run.triggered_by,
         cancelled_by=_present(run.cancelled_by),
         cancel_reason=_present(run.cancel_reason),
+        ending=_ending(run),
+        parent_step=_present(run.parent_step),
         pause=_pause_info(run),
         steps=steps,
         steps_cursor=cursor,
         input_omitted=input_omitted,
         output_omitted=output_omitted,
     )
+
+
+def _ending(run: Run) -> str | UnsetType:
+    """How a run that is undoing its steps ends then: its status does not tell yet."""
+    return UNSET if run.ending is None or run.status in SETTLED_RUN else run.ending.value
+
+
+def _compensation(run: Run) -> str | UnsetType:
+    return UNSET if run.compensation is None else run.compensation.value
 
 
 def _present(text: str | None) -> str | UnsetType:
@@ -122,6 +135,7 @@ def run_summary(run: Run) -> RunSummary:
         started_at=instant(run.started_at),
         settled_at=instant(run.settled_at),
         paused=UNSET if run.paused_at is None else True,
+        compensation=_compensation(run),
     )
 
 
@@ -149,6 +163,7 @@ def run_result(run: Run) -> RunResult:
         output=output,
         error=error_view(run.error),
         output_omitted=omitted,
+        compensation=_compensation(run),
     )
 
 
@@ -163,6 +178,8 @@ def step_view(step: Step, room: int) -> tuple[StepView, int]:
     failure = _failure_of(step)
     error = error_view(failure) if _failure_bytes(failure) <= room else _short_error_view(failure)
     room -= min(room, _failure_bytes(failure))
+    errors, errors_omitted = _value(step.errors, min(STEP_OUTPUT_BYTES_MAX, room))
+    room -= 0 if errors is None else len(errors)
     view = StepView(
         step=step.path,
         kind=step.kind.value,
@@ -181,14 +198,26 @@ def step_view(step: Step, room: int) -> tuple[StepView, int]:
         signal=_present(step.signal if step.waiting_for is WaitReason.SIGNAL else None),
         held_by=_present(None if step.held_by is None else scope_of_holder(step.held_by)),
         output_omitted=omitted,
+        visit=UNSET if step.visit == 1 else step.visit,
+        child_run_id=_present(step.child_run_id),
+        parts=_parts(step),
+        errors=UNSET if errors is None else errors,
+        errors_omitted=errors_omitted,
     )
     return view, room
+
+
+def _parts(step: Step) -> PartsView | UnsetType:
+    parts = step.parts
+    if parts is None:
+        return UNSET
+    return PartsView(total=parts.total, started=parts.started, open=parts.open, failed=parts.failed)
 
 
 def _failure_of(step: Step) -> Failure | None:
     """Why the step failed, or what its last attempt failed with. That of a step which was done in
     a later attempt is told by the history alone: as its error it would be a lie."""
-    done = step.status in {StepStatus.COMPLETED, StepStatus.SKIPPED}
+    done = step.status in {StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.COMPENSATED}
     return step.error or (None if done else step.last_error)
 
 
