@@ -53,11 +53,12 @@ class TimerDue(Happening, frozen=True, kw_only=True):
 
 
 class CancelRequested(Happening, frozen=True, kw_only=True):
-    """Somebody wants the run cancelled; with `compensate` its completed steps are undone."""
+    """Somebody wants the run cancelled; with `compensate` its completed steps are undone. None: as
+    the workflow's `on_failure` says."""
 
     by: str | None = None
     reason: str | None = None
-    compensate: bool = False
+    compensate: bool | None = False
 
 
 class ChildSettled(Happening, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from towpath_engine.bus.answers import error_info
 from towpath_engine.bus.interface import ApiRequest
 from towpath_engine.core.events import CancelRequested
 from towpath_engine.core.model import Cause
+from towpath_engine.core.states import RunStatus
 from towpath_engine.services.api.errors import (
     ApiFailureError,
     failure_of,
@@ -145,14 +146,13 @@ class Commands:
     async def cancel(self, request: ApiRequest) -> CancelledRun:
         """run.cancel, by run id or by key"""
         body = self._reader.read(request, CancelRun)
-        # `compensate` asks to undo what can be undone. No step has a compensation in this version,
-        # so with it and without it the same is done.
         key = _key(body.workflow, body.key)
         event = CancelRequested(
             seed=self._shell.identity.new_seed(),
             cause=Cause(type="cancel", by=body.by, reason=body.reason),
             by=body.by,
             reason=body.reason,
+            compensate=body.compensate,
         )
         outcome = await self._run(
             lambda settle: Work(settle=settle, run_id=body.run_id, key=key, event=event)
@@ -167,7 +167,13 @@ class Commands:
                 )
         if outcome.kind not in _FINE or outcome.run_id is None:
             raise failure_of(outcome)
-        return CancelledRun(run_id=outcome.run_id, status="cancelled")
+        return CancelledRun(run_id=outcome.run_id, status=await self._status(outcome.run_id))
+
+    async def _status(self, run_id: str) -> str:
+        """Where a cancelled run stands now: its steps may have to be undone first. One that has
+        been purged since was cancelled."""
+        statuses = await self._shell.store.run_statuses([run_id])
+        return statuses.get(run_id, RunStatus.CANCELLED.value)
 
     # Building work
 
