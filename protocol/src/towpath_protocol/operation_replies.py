@@ -10,8 +10,8 @@ class ReasonView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `kind`: `start` (delayed start) · `continuation` · `ready` (held back: `held_by` says by what) ·
     `dispatch` (queued) · `attempt` (running) · `instant` (delay, sleep, backoff, repeat, release) ·
-    `signal` · `pause` (of the run itself). `text` is the sentence for a person; the other fields
-    are its parts, absent where they do not apply.
+    `signal` · `child` (its end) · `pause` (of the run itself). `text` is the sentence for a person;
+    the other fields are its parts, absent where they do not apply.
     """
 
     kind: str
@@ -23,6 +23,8 @@ class ReasonView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the run goes on by itself at the latest; absent: only a message wakes it."""
     waiting_for: str | None = None
     signal: str | None = None
+    """Several are joined by commas."""
+    child_run_id: str | None = None
     queue: str | None = None
     task: str | None = None
     attempt: int | None = None

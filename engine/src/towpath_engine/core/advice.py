@@ -9,6 +9,8 @@ from typing import Final
 from towpath_engine.core import failures
 from towpath_engine.core.definition import TaskSpec
 from towpath_engine.core.model import Failure, Run
+from towpath_engine.core.paths import place_of
+from towpath_engine.core.states import RunStatus
 from towpath_protocol import codec
 
 _ALWAYS_THE_SAME: Final = frozenset({failures.EXPRESSION_ERROR, failures.NO_CHOICE})
@@ -19,6 +21,8 @@ def what_helps(run: Run) -> str:
 
     `run.error` says what it failed with; without one it was a deadline, or nobody's fault.
     """
+    if run.compensation is RunStatus.COMPENSATION_FAILED:
+        return f"when the cause is mended, `towpath retry {run.id}` goes on undoing"
     error = run.error
     if error is None or not _found_by_the_engine(run, error):
         return f"when the cause is mended, `towpath retry {run.id}` goes on from there"
@@ -61,5 +65,5 @@ def _is_about_the_input(run: Run, error: Failure) -> bool:
 
 
 def _is_task(run: Run, error: Failure) -> bool:
-    step = run.definition.steps.get(error.step or "")
+    step = run.definition.steps.get(place_of(error.step or ""))
     return step is not None and isinstance(step.spec, TaskSpec)

@@ -14,6 +14,7 @@ from towpath_engine.core.definition import TaskSpec
 from towpath_engine.core.gate import HELD_BY_RUN
 from towpath_engine.core.instants import earliest
 from towpath_engine.core.model import Failure, Run, Step
+from towpath_engine.core.paths import place_of
 from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, RunStatus, StepStatus, WaitReason
 
 
@@ -33,7 +34,9 @@ class ReasonKind(StrEnum):
     INSTANT = "instant"
     """A step waits for an instant: delay, sleep, backoff, repeat, release."""
     SIGNAL = "signal"
-    """A step waits for a signal."""
+    """A step waits for a signal, or for several."""
+    CHILD = "child"
+    """A step waits for the end of its child run."""
     PAUSE = "pause"
     """An operator paused the run itself."""
 
@@ -47,6 +50,10 @@ class Reason(Struct, frozen=True, kw_only=True):
     wake_at: datetime | None = None
     waiting_for: WaitReason | None = None
     signal: str | None = None
+    """The awaited signals, joined by commas."""
+    child_run_id: str | None = None
+    ending: StepStatus | None = None
+    """Cancelling or compensating: the attempt is not the step's own work any more."""
     queue: str | None = None
     task: str | None = None
     level: int | None = None
@@ -66,7 +73,8 @@ class Reason(Struct, frozen=True, kw_only=True):
 
 def reasons_of(run: Run) -> list[Reason]:
     """Every reason that keeps the run alive, in path order; empty for a settled run, and for one
-    that is stuck, which is a bug. `run.steps` must hold the open steps."""
+    that is stuck, which is a bug. `run.steps` must hold the open steps. A whole, a branch or an
+    item is open because of the steps in it, which say why."""
     if run.status in SETTLED_RUN:
         return []
     reasons: list[Reason] = []
@@ -78,7 +86,9 @@ def reasons_of(run: Run) -> list[Reason]:
     if run.status is RunStatus.PENDING:
         return reasons + _reasons_to_be_pending(run)
     if run.cursor is not None:
-        reasons.append(Reason(kind=ReasonKind.CONTINUATION, path=run.cursor, wake_at=run.last_at))
+        reasons.append(
+            Reason(kind=ReasonKind.CONTINUATION, path=_next_path(run.cursor), wake_at=run.last_at)
+        )
     opened = sorted(path for path, step in run.steps.items() if step.status in OPEN_STEP)
     found = (_reason_of(run, run.steps[path]) for path in opened)
     return reasons + [reason for reason in found if reason is not None]
@@ -99,8 +109,13 @@ def _reasons_to_be_pending(run: Run) -> list[Reason]:
     return []
 
 
-def _reason_of(run: Run, step: Step) -> Reason | None:
-    match step.status:
+def _next_path(cursor: str) -> str | None:
+    """Where a split decision goes on (core.agenda); None: with the run itself."""
+    return cursor.splitlines()[-1].rpartition(" ")[2] or None
+
+
+def _reason_of(run: Run, step: Step) -> Reason | None:  # noqa: PLR0911 - one per stage and wait
+    match step.stage:
         case StepStatus.READY if step.held_by is not None:
             reason = _reason(run, step, ReasonKind.READY)
             return replace(reason, held_by=step.held_by, since=step.ready_at)
@@ -116,25 +131,41 @@ def _reason_of(run: Run, step: Step) -> Reason | None:
         case StepStatus.WAITING if step.waiting_for is WaitReason.SIGNAL:
             reason = _reason(run, step, ReasonKind.SIGNAL)
             return replace(reason, signal=step.signal, since=step.ready_at)
+        case StepStatus.WAITING if step.waiting_for is WaitReason.CHILD:
+            reason = _reason(run, step, ReasonKind.CHILD)
+            return replace(reason, child_run_id=step.child_run_id, since=step.ready_at)
         case StepStatus.WAITING if step.wake_at is not None and step.waiting_for is not None:
             return replace(_reason(run, step, ReasonKind.INSTANT), since=step.ready_at)
         case _:
             return None
 
 
+def task_of(run: Run, step: Step) -> TaskSpec | None:
+    """The task whose attempts the row has: of its undo while it is being undone, else its own."""
+    step_def = run.definition.steps.get(place_of(step.path))
+    if step_def is None:
+        return None
+    if step.status in {StepStatus.COMPENSATING, StepStatus.COMPENSATION_FAILED}:
+        return step_def.compensate
+    return step_def.spec if isinstance(step_def.spec, TaskSpec) else None
+
+
 def _reason(run: Run, step: Step, kind: ReasonKind) -> Reason:
-    spec = run.definition.steps[step.path].spec
+    spec = task_of(run, step)
     return Reason(
         kind=kind,
         path=step.path,
         wake_at=step.due_at,
         waiting_for=step.waiting_for,
+        ending=step.status
+        if step.status in {StepStatus.CANCELLING, StepStatus.COMPENSATING}
+        else None,
         queue=step.queue,
         task=step.task,
         level=run.priority,
         token=step.token,
         attempt=step.attempt or None,
-        attempts_max=spec.retry.max_attempts if isinstance(spec, TaskSpec) else None,
+        attempts_max=None if spec is None else spec.retry.max_attempts,
         release_count=step.release_count or None,
         last_error=step.last_error,
     )

@@ -1,6 +1,6 @@
 """The reasons of `core.explain` in words: one sentence each, for a person at a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, assert_never
@@ -13,12 +13,17 @@ from towpath_engine.core.explain import Reason, ReasonKind
 from towpath_engine.core.gate import HELD_BY_RUN, Scope
 from towpath_engine.core.model import Failure, Run
 from towpath_engine.core.operations import Operation, refusal_of
-from towpath_engine.core.states import SETTLED_RUN, RunStatus, WaitReason
+from towpath_engine.core.paths import place_of
+from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus, WaitReason
 from towpath_protocol.times import format_instant
 
 _ERROR_LENGTH_MAX: Final = 200
 _STRAYS_MAX: Final = 3
 """Names of signals that nobody takes, in one sentence."""
+_ENDINGS: Final[Mapping[StepStatus | None, str]] = {
+    StepStatus.CANCELLING: " (being cancelled)",
+    StepStatus.COMPENSATING: " (being undone)",
+}
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 STUCK: Final = (
@@ -73,6 +78,8 @@ class ReasonFacts(Struct, frozen=True, kw_only=True):
     stray_signals: tuple[tuple[str, int], ...] = ()
     """Names and numbers of kept signals that no step of the workflow ever waits for."""
     dead_letter_id: str | None = None
+    child_status: str | None = None
+    """Of the awaited child; None: there is no such run (yet)."""
 
     @property
     def unknown_task(self) -> bool:
@@ -87,7 +94,7 @@ def sentence(reason: Reason, facts: ReasonFacts = NO_FACTS) -> str:
     """One reason in words, beginning with the step's path where there is one."""
     text = _body(reason, facts)
     if reason.path is not None:
-        text = f"{reason.path} {text}"
+        text = f"{reason.path}{_ENDINGS.get(reason.ending, '')} {text}"
     if facts.dead_letter_id is not None:
         text += f"; a report of it could not be applied: dead letter {facts.dead_letter_id}"
     return text
@@ -100,7 +107,19 @@ def summary(run: Run, sentences: Sequence[str], omitted: int = 0) -> str:
     if not sentences:
         return STUCK
     more = len(sentences) + omitted - 1
-    return sentences[0] if not more else f"{sentences[0]} (and {more} more)"
+    first = f"{_why_undone(run)}{sentences[0]}"
+    return first if not more else f"{first} (and {more} more)"
+
+
+def _why_undone(run: Run) -> str:
+    """Of a run that is undoing its steps: why, before what it waits for."""
+    if run.status is not RunStatus.COMPENSATING or run.ending is None:
+        return ""
+    if run.ending is RunStatus.CANCELLED:
+        return f"{_cancelled(run)}, its steps are being undone: "
+    error = run.error
+    why = "" if error is None else f" ({failure_line(error)})"
+    return f"{run.ending.value}{why}, its steps are being undone: "
 
 
 def ending(run: Run) -> str:
@@ -110,26 +129,40 @@ def ending(run: Run) -> str:
     if error is not None:
         place = "" if error.step is None else f" at step {error.step!r}{_of_attempts(run, error)}"
         text += f"{place}, {failure_line(error)}"
-    if refusal_of(Operation.RETRY, run.status) is not None:
+    text += _undoing(run)
+    if refusal_of(Operation.RETRY, run.status, run.compensation) is not None:
         return text
     return f"{text}; {what_helps(run)}"
+
+
+def _undoing(run: Run) -> str:
+    """What became of the undoing; a status that says it needs no words."""
+    match run.compensation:
+        case RunStatus.COMPENSATED if run.status is not RunStatus.COMPENSATED:
+            return ", and its steps were undone"
+        case RunStatus.COMPENSATION_FAILED:
+            return ", and then an undo failed"
+        case _:
+            return ""
 
 
 def _ended_as(run: Run) -> str:
     match run.status:
         case RunStatus.CANCELLED:
-            who = "" if run.cancelled_by is None else f" by {run.cancelled_by}"
-            return f"cancelled{who}" + (
-                "" if run.cancel_reason is None else f" ({run.cancel_reason})"
-            )
+            return _cancelled(run)
         case RunStatus.TIMED_OUT if run.deadline_at is not None:
-            return f"timed_out, its deadline was {_short(run.deadline_at)}"
+            return f"timed out, its deadline was {_short(run.deadline_at)}"
         case status:
             return status.value
 
 
+def _cancelled(run: Run) -> str:
+    who = "" if run.cancelled_by is None else f" by {run.cancelled_by}"
+    return f"cancelled{who}" + ("" if run.cancel_reason is None else f" ({run.cancel_reason})")
+
+
 def _of_attempts(run: Run, error: Failure) -> str:
-    step = run.definition.steps.get(error.step or "")
+    step = run.definition.steps.get(place_of(error.step or ""))
     if step is None or error.attempt is None or not isinstance(step.spec, TaskSpec):
         return ""
     return f" (attempt {error.attempt} of {step.spec.retry.max_attempts})"
@@ -162,11 +195,26 @@ def _body(reason: Reason, facts: ReasonFacts) -> str:  # noqa: PLR0911 - one per
         case ReasonKind.INSTANT:
             return _instant(reason, facts)
         case ReasonKind.SIGNAL:
-            return f"waits for signal {reason.signal!r}{_limit(reason.wake_at)}{_strays(facts)}"
+            return f"waits for {_signals(reason)}{_limit(reason.wake_at)}{_strays(facts)}"
+        case ReasonKind.CHILD:
+            return f"waits for its child run {reason.child_run_id}{_child(facts)}"
         case ReasonKind.PAUSE:
             return f"the run is paused{_pause(_own_pause(reason))}; resume it to go on"
         case _:
             assert_never(reason.kind)
+
+
+def _signals(reason: Reason) -> str:
+    names = (reason.signal or "").split(",")
+    if len(names) == 1:
+        return f"signal {names[0]!r}"
+    return f"signals {', '.join(repr(name) for name in names)}"
+
+
+def _child(facts: ReasonFacts) -> str:
+    if facts.child_status is None:
+        return ", which has not been started yet"
+    return f", which is {facts.child_status}"
 
 
 def _ready(reason: Reason, facts: ReasonFacts) -> str:
@@ -260,7 +308,7 @@ def _instant(reason: Reason, facts: ReasonFacts) -> str:
             times = "" if count == 1 else f" {count} times in a row"
             why = f"; {_unable(reason, facts)}" if facts.unknown_task else ""
             return f"was given back by its worker{times} and is dispatched again {again}{why}"
-        case WaitReason.SIGNAL | None:
+        case WaitReason.SIGNAL | WaitReason.CHILD | None:
             raise AssertionError("a reason of kind instant waits for one")
         case _:
             assert_never(reason.waiting_for)

@@ -91,6 +91,7 @@ class Explain:
         pauses = await self._pauses(reasons)
         ahead = await self._ahead(run, reasons)
         outbox = await self._outbox(reasons)
+        children = await self._children(reasons)
         letters = await self._shell.store.insight.letters_of(run.id, REASONS_MAX)
         places = [(one.queue, one.worker_id) for one in reasons if one.queue and one.worker_id]
         heard = await self._shell.store.workers.last_seen(places)
@@ -122,9 +123,15 @@ class Explain:
                     outbox=outbox.get(reason.token or "", Outbox.DONE),
                     stray_signals=strays if reason.kind is ReasonKind.SIGNAL else (),
                     dead_letter_id=letters.get(reason.path),
+                    child_status=children.get(reason.child_run_id or ""),
                 )
             )
         return found
+
+    async def _children(self, reasons: Sequence[Reason]) -> Mapping[str, str]:
+        """Where the awaited children stand."""
+        wanted = [one.child_run_id for one in reasons if one.child_run_id is not None]
+        return await self._shell.store.run_statuses(wanted) if wanted else {}
 
     async def _able(self, reasons: Sequence[Reason]) -> Mapping[TaskPlace, TaskWorkers]:
         """Who may take what waits, or was given back: of the first few queues and tasks."""
@@ -159,7 +166,8 @@ class Explain:
         waits: dict[str, list[str]] = {}
         for step in run.definition.steps.values():
             if isinstance(step.spec, WaitSpec):
-                waits.setdefault(step.spec.signal, []).append(step.path)
+                for name in step.spec.signals:
+                    waits.setdefault(name, []).append(step.path)
         return [
             KeptSignalView(
                 signal=one.name,
@@ -233,6 +241,7 @@ def _view(reason: Reason, facts: ReasonFacts, text: str) -> ReasonView:
         wake_at=instant(reason.wake_at),
         waiting_for=None if reason.waiting_for is None else reason.waiting_for.value,
         signal=reason.signal,
+        child_run_id=reason.child_run_id,
         queue=reason.queue,
         task=reason.task,
         attempt=reason.attempt,
