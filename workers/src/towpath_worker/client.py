@@ -270,9 +270,20 @@ class Client(OperatorCalls):
             if page.runs or cursor is None:
                 return page.runs[0] if page.runs else None
 
-    async def get(self, run_id: str, *, steps_cursor: str | None = None) -> replies.RunView:
-        """The run with a page of its steps. NotFoundError: `run_not_found`."""
-        return await self._reader.get(run_id, steps_cursor=steps_cursor)
+    async def get(
+        self,
+        run_id: str,
+        *,
+        inner: bool = True,
+        under: str | None = None,
+        steps_cursor: str | None = None,
+    ) -> replies.RunView:
+        """The run with a page of its steps. NotFoundError: `run_not_found`.
+
+        Without `inner` only those of the workflow's own list; with `under` those below this step,
+        branch (`notify/email`) or item (`lines[3]`): `step_not_found`.
+        """
+        return await self._reader.get(run_id, inner=inner, under=under, steps_cursor=steps_cursor)
 
     async def result(self, run_id: str, *, timeout: float | None = None) -> Json:
         """Wait until the run has settled; its output, as plain JSON.

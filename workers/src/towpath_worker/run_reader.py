@@ -21,10 +21,18 @@ class RunReader:
         self.caller = caller
 
     async def get(
-        self, run_id: str, *, steps: bool = True, steps_cursor: str | None = None
+        self,
+        run_id: str,
+        *,
+        steps: bool = True,
+        inner: bool = True,
+        under: str | None = None,
+        steps_cursor: str | None = None,
     ) -> replies.RunView:
         """run.get"""
-        request = requests.GetRun(run_id=run_id, steps=steps, steps_cursor=steps_cursor)
+        request = requests.GetRun(
+            run_id=run_id, steps=steps, inner=inner, under=under, steps_cursor=steps_cursor
+        )
         return await self.caller.call("run.get", request, replies.RunView)
 
     async def history(

@@ -106,13 +106,21 @@ class RunHandle:
         """Whether the run has settled."""
         return await self.status() in SETTLED
 
-    async def steps(self) -> Sequence[replies.StepView]:
-        """All steps of the run, in the order of the workflow's list (by path, where this program
-        may not read the workflow)."""
-        run = await self._reader.get(self.run_id)
+    async def steps(
+        self, *, inner: bool = True, under: str | None = None
+    ) -> Sequence[replies.StepView]:
+        """All steps of the run, in the order of the workflow's lists (by path, where this program
+        may not read the workflow).
+
+        Without `inner` only those of the workflow's own list; with `under` those below this step,
+        branch (`notify/email`) or item (`lines[3]`). A map of many items has many.
+        """
+        run = await self._reader.get(self.run_id, inner=inner, under=under)
         found = list(run.steps)
         while run.steps_cursor is not None:
-            run = await self._reader.get(self.run_id, steps_cursor=run.steps_cursor)
+            run = await self._reader.get(
+                self.run_id, inner=inner, under=under, steps_cursor=run.steps_cursor
+            )
             found.extend(run.steps)
         request = requests.GetWorkflow(workflow=run.workflow, version=run.version)
         reading = self._caller.call("workflow.get", request, replies.WorkflowView)

@@ -76,6 +76,7 @@ class Arguments(argparse.Namespace):
     export: str | None
     trace: bool
     step: str | None
+    under: str | None
     follow: bool
     settled_before: str | None
     # an installation

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from towpath_engine.cli.briefly import brief_cause, brief_error, brief_facts
 from towpath_engine.cli.table import Layout
 from towpath_protocol import replies
+from towpath_worker.step_order import depth_of
 
 Row = dict[str, object]
 
@@ -44,15 +45,27 @@ def run_fields(run: replies.RunView) -> Row:
     return shown
 
 
-def step_row(step: replies.StepView) -> Row:
-    """A line of a run's steps: `waits_for` has what it waits for, in one word or two."""
+def step_row(step: replies.StepView, *, indented: bool = False) -> Row:
+    """A line of a run's steps: `waits_for` has what it waits for, in one word or two. `indented`:
+    below the step that it belongs to, with its last name alone."""
     row = plain(step)
-    words = [row.get("waiting_for"), row.get("signal"), row.get("held_by")]
+    if indented and (depth := depth_of(step.step)):
+        last = step.step.rpartition("/")[2]
+        row["step"] = "  " * depth + (last[last.index("[") :] if step.kind == "item" else last)
+    words = [row.get("waiting_for"), row.get("signal"), row.get("child_run_id"), row.get("held_by")]
+    if step.parts is not UNSET and step.status == "running":
+        words = [f"{step.parts.open} of {step.parts.total}"]
     row["waits_for"] = " ".join(str(word) for word in words if word) or None
-    row["error"] = brief_error(row.get("error"))
+    row["error"] = brief_error(row.get("error")) or _failed_parts(step)
     if row.get("output_omitted") is not None:
         row["output"] = f"({row['output_omitted']} bytes: towpath output)"
     return row
+
+
+def _failed_parts(step: replies.StepView) -> str | None:
+    if step.parts is UNSET or not step.parts.failed:
+        return None
+    return f"{step.parts.failed} of {step.parts.total} failed"
 
 
 def transition_row(transition: replies.TransitionView) -> Row:

@@ -85,7 +85,7 @@ def _add_signal(verbs: Verbs) -> None:
         dest="compensate",
         action="store_true",
         default=None,
-        help="undo its steps (default: as the workflow's on_failure says)",
+        help="undo its completed steps first (default: as the workflow's on_failure says)",
     )
     undo.add_argument(
         "--no-compensate", dest="compensate", action="store_false", help="undo nothing"
@@ -115,7 +115,13 @@ def _add_list(verbs: Verbs) -> None:
 
 
 def _add_views(verbs: Verbs) -> None:
-    _add_view(verbs, "get", "show a run and its steps")
+    shown = _add_view(verbs, "get", "show a run and its steps")
+    shown.add_argument(
+        "--under",
+        metavar="STEP",
+        help="all steps below this one: a parallel or map step, a branch (notify/email) or an item "
+        "(lines[3]); otherwise the first of each are shown",
+    )
     _add_view(verbs, "explain", "say why a run is not settled, and when it wakes")
     history = _add_view(verbs, "history", "show what happened to a run")
     history.add_argument(
@@ -149,7 +155,9 @@ def _add_view(verbs: Verbs, name: str, text: str) -> CommandParser:
 
 def _add_operations(verbs: Verbs) -> None:
     retry = _add_view(verbs, "retry", "go on with a failed run from the step that failed")
-    retry.add_argument("--step", metavar="STEP", help="which one, when several failed")
+    retry.add_argument(
+        "--step", metavar="STEP", help="whose input is edited, when several failed: lines[3]/pack"
+    )
     _add_repair(retry)
     redrive = _add_view(
         verbs, "redrive", "do a failed run again from one of its steps on, wherever it failed"

@@ -1,10 +1,11 @@
 """Verbs that show runs: list, get, history, explain."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from towpath_engine.cli.arguments import Arguments
 from towpath_engine.cli.connection import ask
@@ -39,6 +40,10 @@ from towpath_worker import Client
 from towpath_worker.step_order import in_list_order
 
 PAGE_MAX: Final = 1_000
+BELOW_EACH_MAX: Final = 50
+"""So many steps are shown below each `parallel` or `map` step, …"""
+BELOW_MAX: Final = 500
+"""… and about so many in all."""
 
 
 def list_runs(arguments: Arguments) -> Exit:
@@ -87,28 +92,63 @@ def get(arguments: Arguments) -> Exit:
     """`towpath get RUN`"""
     target = parse_target(arguments.run_id)
 
-    async def question(client: Client) -> replies.RunView:
+    async def question(client: Client) -> tuple[replies.RunView, list[replies.StepView], _More]:
         handle = await target.handle(client)
-        run = await handle.get()
-        steps = list(run.steps)
-        while run.steps_cursor is not None:
-            run = await client.get(run.run_id, steps_cursor=run.steps_cursor)
-            steps.extend(run.steps)
-        if not arguments.json:
-            reading = client.workflow(run.workflow, version=run.version)
-            steps = await in_list_order(reading, steps)
-        return msgspec.structs.replace(run, steps=tuple(steps), steps_cursor=None)
+        inner = arguments.json or arguments.under is not None
+        run, steps = await _with_steps(client, handle.run_id, inner=inner, under=arguments.under)
+        if arguments.json:
+            return run, steps, {}
+        below, more = ([], {}) if inner else await _below(client, run.run_id, steps)
+        reading = client.workflow(run.workflow, version=run.version)
+        return run, await in_list_order(reading, [*steps, *below]), more
 
-    run = ask(arguments, question)
+    run, steps, more = ask(arguments, question)
     if arguments.json:
-        print_json(plain(run))
+        print_json(plain(msgspec.structs.replace(run, steps=tuple(steps), steps_cursor=None)))
         return Exit.OK
     print_fields(run_fields(run), whole=("error",))
-    if run.steps:
+    if steps:
         print_line("")
-        rows = [step_row(step) for step in run.steps]
+        rows = [step_row(step, indented=current_terminal().interactive) for step in steps]
         print_table(used_columns(STEP_COLUMNS, rows), rows, STEP_LAYOUT)
+    for step, count in more.items():
+        print_notice(f"{step} has {count}: `towpath get {run.run_id} --under {step}` shows them")
     return Exit.OK
+
+
+_More = dict[str, str]
+"""Steps of which not all is shown, and how much they have."""
+
+
+async def _with_steps(
+    client: Client, run_id: str, *, inner: bool, under: str | None
+) -> tuple[replies.RunView, list[replies.StepView]]:
+    """The run as it was when the first page of its steps was read, and all pages."""
+    run = page = await client.get(run_id, inner=inner, under=under)
+    steps = list(page.steps)
+    while page.steps_cursor is not None:
+        page = await client.get(run_id, inner=inner, under=under, steps_cursor=page.steps_cursor)
+        steps.extend(page.steps)
+    return run, steps
+
+
+async def _below(
+    client: Client, run_id: str, steps: Sequence[replies.StepView]
+) -> tuple[list[replies.StepView], _More]:
+    """The first steps below each of these, and of which there are more."""
+    found: list[replies.StepView] = []
+    more: _More = {}
+    for step in steps:
+        if step.parts is UNSET or not step.parts.started:
+            continue
+        if len(found) >= BELOW_MAX:
+            more[step.step] = f"{step.parts.started} branches or items"
+            continue
+        page = await client.get(run_id, under=step.step)
+        found += page.steps[:BELOW_EACH_MAX]
+        if page.steps_cursor is not None or len(page.steps) > BELOW_EACH_MAX:
+            more[step.step] = f"more than these {min(len(page.steps), BELOW_EACH_MAX)} steps"
+    return found, more
 
 
 def history(arguments: Arguments) -> Exit:
