@@ -4,6 +4,7 @@ import hashlib
 
 from tests.support.builders import raw
 from towpath_engine.core.model import Step
+from towpath_engine.core.states import StepStatus
 from towpath_protocol.failures import Failure
 from towpath_protocol.reports import (
     Again,
@@ -36,7 +37,13 @@ def reports_of(step: Step, choice: int, salt: str, *, harmless: bool) -> list[Re
 
 
 def _outcome_of(step: Step, worker: str, salt: str) -> Report:
+    is_undo = step.status is StepStatus.COMPENSATING
     identity = f"{step.path}/{step.visit}/{step.iteration}/{step.attempt}"
+    if is_undo:
+        identity += "/undo"
+    if step.revival_count:
+        # An operator who has a step go on has mended what failed, now and then.
+        identity += f"/{step.revival_count}"
     chance = hashlib.blake2b((salt + identity).encode(), digest_size=2).digest()[0] % 16
     events = (CustomEvent(name="seen", data=raw(identity)),) if chance in (0, 3, 6, 7, 8) else ()
     match chance:
@@ -47,8 +54,8 @@ def _outcome_of(step: Step, worker: str, salt: str) -> Report:
             error = Failure(type="Never", message="it failed", retry_after_ms=0)
             return StepFailed(worker_id=worker, error=error, events=events)
         case 4 | 5:
-            again = Again(after_ms=None if chance == 4 else 0)
-            return StepCompleted(worker_id=worker, output=raw(identity), again=again)
+            again_in = Again(after_ms=None if chance == 4 else 0)
+            return StepCompleted(worker_id=worker, output=raw(identity), again=again_in)
         case _:
             patch = raw({"last": step.path, "n": step.visit})
             return StepCompleted(

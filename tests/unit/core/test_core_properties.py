@@ -1,82 +1,124 @@
-"""The invariants 1 to 5 of ARCHITECTURE over random definitions and random orders of events.
+"""The invariants of ARCHITECTURE over random definitions of the whole language and random orders
+of events.
 
-What a history must never show is checked by the world after every decision; here it is only said
-which histories there are, and that together they have seen every legal change.
+What a history must never show is checked after every decision (tests/support/invariants.py); here
+it is only said which histories there are, and that together they have seen every legal change.
 """
 
+import os
+import random
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import BEGIN, a_run
-from tests.support.definitions import definitions
-from tests.support.histories import Tally, World
+from tests.support.drawn_definitions import definitions, document_of
+from tests.support.histories import World
+from tests.support.shrinking import shown, shrunk
+from tests.support.tallies import Pair, Tally
+from towpath_engine.core.definition import Definition
+from towpath_engine.core.faults import DefinitionRefused
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.parse import parse_definition
-from towpath_engine.core.states import RunStatus, StepStatus
-from towpath_engine.core.transitions import (
-    RUN_TRANSITIONS,
-    STEP_TRANSITIONS,
-    RunChange,
-    StepChange,
-)
-
-# Nothing is undone yet: these changes come with the kinds that need them.
-RUN_NOT_YET = {RunChange.COMPENSATING, RunChange.COMPENSATED, RunChange.COMPENSATION_FAILED}
-STEP_NOT_YET = {
-    StepChange.COMPENSATING,
-    StepChange.COMPENSATED,
-    StepChange.COMPENSATION_FAILED,
-}
 
 _NUMBER = st.integers(0, 999)
 NUMBERS = st.lists(_NUMBER, max_size=80) | st.lists(_NUMBER, min_size=20, max_size=80)
 LIMITS = CoreLimits(
     transitions_per_decision_max=5, releases_in_a_row_max=4, transitions_per_run_max=400
 )
+OTHER_LIMITS: Final = (
+    LIMITS,
+    CoreLimits(
+        transitions_per_decision_max=1, releases_in_a_row_max=4, transitions_per_run_max=3_000
+    ),
+    CoreLimits(
+        transitions_per_decision_max=3, releases_in_a_row_max=4, transitions_per_run_max=3_000
+    ),
+    CoreLimits(releases_in_a_row_max=4, transitions_per_run_max=3_000),
+    CoreLimits(
+        transitions_per_decision_max=20, releases_in_a_row_max=4, transitions_per_run_max=60
+    ),
+)
+"""The smaller a decision may be, the more often one is split; a small run is soon too big."""
+IMPOSSIBLE: Final[frozenset[Pair]] = frozenset()
+"""Pairs of the tables that are there for safety alone."""
+HISTORIES_PER_DEFINITION: Final = 4
+CHUNK: Final = 1_000
 
 
-def legal_pairs() -> set[tuple[str, str]]:
-    """(status, change) of everything that can happen by now."""
-    runs = {
-        (status.value, change.value)
-        for status, row in RUN_TRANSITIONS.items()
-        for change in row
-        if status is not RunStatus.COMPENSATING and change not in RUN_NOT_YET
-    }
-    steps = {
-        (status.value, change.value)
-        for status, row in STEP_TRANSITIONS.items()
-        for change in row
-        if status is not StepStatus.COMPENSATING and change not in STEP_NOT_YET
-    }
-    return runs | steps
+def numbers_of(seed: int) -> list[int]:
+    """What happens in the history with this number."""
+    dice = random.Random(seed)
+    return [dice.randrange(1_000) for _ in range(dice.choice((0, 15, 40, 80)))]
 
 
-def explore(document: dict[str, object], numbers: list[int], tally: Tally) -> None:
-    """One history: chaos as the numbers say, then calm until the run has settled."""
-    start_at = BEGIN + timedelta(seconds=30) if numbers and numbers[0] % 3 == 0 else None
+def explore(
+    definition: Definition, numbers: list[int], tally: Tally, *, thorough: bool = True
+) -> World:
+    """One history: chaos as the numbers say, then calm until the run has settled; then operators
+    may have it go on, and so to the end once more."""
+    choice = sum(numbers)
+    start_at = BEGIN + timedelta(seconds=30) if choice % 4 == 1 else None
     run = a_run(
-        parse_definition(document),
-        run_input={"n": len(numbers)},
+        definition,
+        run_input={"n": len(numbers) % 7, "items": list(range(choice % 5))},
         start_at=start_at,
-        limits=LIMITS,
+        limits=OTHER_LIMITS[choice % len(OTHER_LIMITS)],
     )
-    world = World(run, tally)
-    if numbers and numbers[0] % 3 == 1:
-        world.closes(numbers[-1])
+    world = World(run, tally, thorough=thorough)
+    if choice % 3 == 1:
+        world.closes(choice)
     world.begins()
     for number in numbers:
         world.act(number)
     world.calm()
     for number in numbers:
-        # Settled is settled: the world checks that nothing changes, but by an operator's will.
+        # Settled is settled: nothing changes, but by an operator's will.
         world.act(number)
     world.calm()
-    tally.histories += 1
-    tally.ends[world.run.status.value] += 1
+    tally.end(world.run)
+    return world
+
+
+def explore_seed(seed: int, tally: Tally, *, thorough: bool = True) -> None:
+    """The history with this number; a failing one is told with the smallest that fails so."""
+    document = document_of(seed // HISTORIES_PER_DEFINITION)
+    numbers = numbers_of(seed)
+    try:
+        explore(parse_definition(document), numbers, tally, thorough=thorough)
+    except Exception as error:
+        small = shrunk(document, numbers, why_it_fails)
+        raise AssertionError(f"history {seed}: {error!r}\n{shown(*small)}") from error
+
+
+def why_it_fails(document: dict[str, Any], numbers: list[int]) -> str | None:
+    """The kind of failure of a history, and where; None when it does not fail."""
+    try:
+        definition = parse_definition(document)
+    except DefinitionRefused:
+        return None
+    try:
+        explore(definition, numbers, Tally())
+    except Exception as error:  # noqa: BLE001 - whatever it is: it is told
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        where = "" if trace is None else f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"
+        return f"{type(error).__name__} {where}"
+    return None
+
+
+def explore_many(seeds: Iterable[int]) -> Tally:
+    """Many histories; what they have covered."""
+    tally = Tally()
+    for seed in seeds:
+        explore_seed(seed, tally, thorough=seed % 8 == 0)
+    return tally
 
 
 def examples(count: int) -> settings:
@@ -89,29 +131,15 @@ def examples(count: int) -> settings:
     )
 
 
-def check_histories(count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    tally = Tally()
-
-    @examples(count)
-    @given(definitions(), NUMBERS)
-    def histories(document: dict[str, object], numbers: list[int]) -> None:
-        explore(document, numbers, tally)
-
-    histories()
-    with capsys.disabled():
-        print("", *tally.lines(), sep="\n")  # noqa: T201 - what the histories have covered
-    never = legal_pairs() - set(tally.run_pairs) - set(tally.step_pairs)
-    assert not never, f"legal, but never seen in {tally.histories} histories: {sorted(never)}"
-
-
 def check_confluence(count: int) -> None:
     @examples(count)
-    @given(definitions(), NUMBERS)
+    @given(definitions(flat=True), NUMBERS)
     def histories(document: dict[str, object], numbers: list[int]) -> None:
-        document = {name: value for name, value in document.items() if name != "timeout"}
         definition = parse_definition(document)
+        given_input: dict[str, object] = {"n": 5}
         worlds = [
-            World(a_run(definition, run_input={"n": 5}), Tally(), harmless=True) for _ in range(2)
+            World(a_run(definition, run_input=given_input), Tally(), harmless=True)
+            for _ in range(2)
         ]
         calm, stormy = worlds
         for world in worlds:
@@ -125,10 +153,20 @@ def check_confluence(count: int) -> None:
     histories()
 
 
+def check_coverage(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print("", *tally.lines(), sep="\n")  # noqa: T201 - what the histories have covered
+    never = tally.never_seen(IMPOSSIBLE)
+    assert not never, f"legal, but never seen in {tally.histories} histories: {never}"
+
+
 def test_random_histories_keep_the_invariants_and_see_every_legal_change(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    check_histories(1_800, capsys)
+    tally = Tally()
+    for seed in range(2_000):
+        explore_seed(seed, tally)
+    check_coverage(tally, capsys)
 
 
 def test_duplicates_reorderings_and_losses_do_not_change_the_outcome() -> None:
@@ -136,10 +174,15 @@ def test_duplicates_reorderings_and_losses_do_not_change_the_outcome() -> None:
 
 
 @pytest.mark.slow
-def test_many_random_histories_keep_the_invariants_and_see_every_legal_change(
+def test_a_hundred_thousand_histories_keep_the_invariants_and_see_every_legal_change(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    check_histories(20_000, capsys)
+    chunks = [range(start, start + CHUNK) for start in range(10_000, 110_000, CHUNK)]
+    tally = Tally()
+    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for part in pool.map(explore_many, chunks):
+            tally.join(part)
+    check_coverage(tally, capsys)
 
 
 @pytest.mark.slow
