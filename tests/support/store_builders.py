@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from towpath_engine.core.definition import Definition
+from towpath_engine.core.definition import Definition, ListDef
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Cause, KeptSignal, Run, Step, Transition
+from towpath_engine.core.paths import ROOT
 from towpath_engine.core.states import RunStatus, StepKind, StepStatus
 from towpath_engine.store.interface import (
     BatchWrite,
@@ -44,7 +45,11 @@ def parse(document: bytes) -> Definition:
     """The parser that the stores of these tests get: it knows names alone."""
     name: str = msgspec.json.decode(document)["workflow"]
     return Definition(
-        workflow=name, document=document, fingerprint=f"f-{name}", first="charge", steps={}
+        workflow=name,
+        document=document,
+        fingerprint=f"f-{name}",
+        steps={},
+        lists={ROOT: ListDef(place=ROOT, steps=("charge",), first=("charge",))},
     )
 
 

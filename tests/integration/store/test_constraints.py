@@ -15,7 +15,13 @@ from towpath_engine.core.states import (
     StepStatus,
     WaitReason,
 )
-from towpath_engine.store.invariants import BEGUN_RUN, LIVE_ATTEMPT, MAY_HOLD_TOKEN
+from towpath_engine.store.invariants import (
+    BEGUN_RUN,
+    ENDINGS,
+    LIVE_ATTEMPT,
+    MAY_HOLD_TOKEN,
+    UNDOINGS,
+)
 from towpath_engine.store.postgres import PostgresStore
 from towpath_engine.store.rows import RUN_FIELDS, STEP_FIELDS
 
@@ -28,6 +34,8 @@ LISTS = {
     "step_settled_at_with_status": SETTLED_STEP,
     "step_token_with_live_attempt": LIVE_ATTEMPT | MAY_HOLD_TOKEN,
     "step_waiting_for_known": set(WaitReason),
+    "run_ending_known": ENDINGS,
+    "run_compensation_known": UNDOINGS,
     "open_step_is_open": SETTLED_STEP,
 }
 

@@ -35,7 +35,7 @@ class CensusPage(Struct, frozen=True, kw_only=True):
     runs: int
     orphans: int
     """Of these, runs that nothing will ever move again: neither a dispatch nor a step that may go
-    out, neither a timer nor an awaited signal, nor a pause."""
+    out, neither a timer nor an awaited signal or child, nor a pause."""
     next: CensusPlace | None
 
 

@@ -24,7 +24,7 @@ RUN_PATH: Final = ""
 
 
 class OpenStep(Struct, frozen=True, kw_only=True):
-    """A row of open_step."""
+    """A row of open_step. `status` is where its attempt stands: Step.stage."""
 
     run_id: str
     path: str
@@ -36,7 +36,9 @@ class OpenStep(Struct, frozen=True, kw_only=True):
     reported: bool
     """True when a worker has said that it runs the attempt."""
     signal: str | None
-    """The awaited signal, while it is awaited."""
+    """The awaited signals, while they are awaited."""
+    child_run_id: str | None = None
+    """The awaited child run, while it is awaited."""
 
 
 class Timer(Struct, frozen=True, kw_only=True):
@@ -124,13 +126,14 @@ def _open_step(run: Run, step: Step) -> OpenStep | None:
     return OpenStep(
         run_id=run.id,
         path=step.path,
-        status=step.status.value,
+        status=step.stage.value,
         token=step.token,
         queue=step.queue,
         level=run.priority,
         dispatched_at=step.dispatched_at,
         reported=step.worker_id is not None,
         signal=step.signal if step.waiting_for is WaitReason.SIGNAL else None,
+        child_run_id=step.child_run_id if step.waiting_for is WaitReason.CHILD else None,
     )
 
 

@@ -34,7 +34,7 @@ class MemoryCensus:
             and run.held_by is None
             and run.id not in timed
             and not any(
-                row.token or row.signal or row.status == StepStatus.READY
+                row.token or row.signal or row.child_run_id or row.status == StepStatus.READY
                 for row in state.open_of(run.id).values()
             )
         ]

@@ -29,7 +29,13 @@ from towpath_engine.store.interface import (
     SavedRun,
     SignalId,
 )
-from towpath_engine.store.invariants import check_run, check_step, check_transition
+from towpath_engine.store.invariants import (
+    check_run,
+    check_step,
+    check_transition,
+    may_change,
+    may_go_on,
+)
 from towpath_engine.store.keys import resolve_claims
 from towpath_engine.store.leases import partition_of_run
 from towpath_engine.store.memory_state import MemoryState, Name
@@ -214,7 +220,7 @@ class MemoryTransaction:
         stored = self._state.runs.get(item.run.id)
         if stored is None or stored.version != item.expected_version:
             return False
-        if stored.status in SETTLED_RUN and item.run.revival_count <= stored.revival_count:
+        if stored.status in SETTLED_RUN and not may_go_on(stored, item.run):
             message = "run is settled and can't change"
             raise StoreRejected(message, constraint="run_settled_is_settled")
         check_run(item.run)
@@ -259,7 +265,11 @@ class MemoryTransaction:
             if stored is None and item.before is not None and step.path in item.before.steps:
                 message = "a step that the caller had loaded does not exist"
                 raise StoreRejected(message, constraint="step_exists")
-            if stored is not None and stored.status in SETTLED_STEP and _is_same_life(step, stored):
+            if (
+                stored is not None
+                and stored.status in SETTLED_STEP
+                and not may_change(stored, step)
+            ):
                 message = "step is settled and can't change"
                 raise StoreRejected(message, constraint="step_settled_is_settled")
             steps[step.path] = step
@@ -438,8 +448,3 @@ def _replaces(fresh: Timer, stored: Timer) -> bool:
         or (stored.due_at <= fresh.last_at and fresh.due_at != stored.due_at)
         or fresh.preemptible != stored.preemptible
     )
-
-
-def _is_same_life(step: Step, stored: Step) -> bool:
-    """Whether a settled step would change without a new visit and without an operator's will."""
-    return step.visit <= stored.visit and step.revival_count <= stored.revival_count

@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.limits import CoreLimits
-from towpath_engine.core.model import Cause, Failure, KeptSignal, Run, Step, Transition
+from towpath_engine.core.model import Cause, Failure, KeptSignal, Parts, Run, Step, Transition
 from towpath_engine.core.states import RunStatus, StepKind, StepStatus, WaitReason
 from towpath_engine.store.interface import (
     OutboxRow,
@@ -30,14 +30,14 @@ RUN_FIELDS_CHANGING: Final = (
     "status", "version", "seq", "metadata", "output", "error", "cancelled_by", "cancel_reason",
     "paused_at", "paused_by", "pause_reason", "held_by", "revival_count", "visit_base", "start_at",
     "started_at", "settled_at", "deadline_at", "last_at", "cursor", "last_step", "signal_count",
-    "reached",
+    "reached", "ending", "compensation", "undo_top",
 )  # fmt: skip
 TRANSITION_FIELDS: Final = (
     "seq", "at", "what", "step", "attempt", "iteration", "visit", "token", "payload",
 )  # fmt: skip
 STEP_FIELDS: Final = Step.__struct_fields__
 STEP_FIELDS_CHANGING: Final = tuple(f for f in STEP_FIELDS if f != "kind")
-STEP_PAYLOADS: Final = ("input", "output", "last_output", "progress")
+STEP_PAYLOADS: Final = ("input", "output", "last_output", "progress", "errors")
 """Fields of a step that may be large and are not sent again when a decision left them alone."""
 
 
@@ -69,6 +69,7 @@ _cause_decoder: Final = msgspec.json.Decoder(Cause)
 _headers_decoder: Final = msgspec.json.Decoder(dict[str, str])
 _tags_decoder: Final = msgspec.json.Decoder(tuple[str, ...])
 _data_decoder: Final = msgspec.json.Decoder(dict[str, Any])
+_parts_decoder: Final = msgspec.json.Decoder(Parts)
 
 
 def to_text(value: object) -> str:
@@ -128,6 +129,9 @@ def run_from_row(row: RowLike, definition: Definition, limits: CoreLimits) -> Ru
     """A run without its steps and signals."""
     values: dict[str, Any] = dict(row.items())
     values["status"] = RunStatus(values["status"])
+    for field in ("ending", "compensation"):
+        if values.get(field) is not None:
+            values[field] = RunStatus(values[field])
     values["tags"] = _tags_decoder.decode(values["tags"])
     values["error"] = decode_failure(values["error"])
     return Run(definition=definition, limits=limits, **values)
@@ -138,6 +142,7 @@ def step_columns(steps: Sequence[Step], fields: Iterable[str] = STEP_FIELDS) -> 
     columns = _columns(steps, fields)
     columns["error"] = [encode_failure(step.error) for step in steps]
     columns["last_error"] = [encode_failure(step.last_error) for step in steps]
+    columns["parts"] = [None if step.parts is None else to_text(step.parts) for step in steps]
     return columns
 
 
@@ -151,6 +156,8 @@ def step_from_row(row: RowLike) -> Step:
     values["waiting_for"] = None if reason is None else WaitReason(reason)
     values["error"] = decode_failure(values["error"])
     values["last_error"] = decode_failure(values["last_error"])
+    parts = values["parts"]
+    values["parts"] = None if parts is None else _parts_decoder.decode(parts)
     return Step(**values)
 
 

@@ -35,7 +35,10 @@ WITH changed_run AS (
     cursor = changed.cursor,
     last_step = changed.last_step,
     signal_count = changed.signal_count,
-    reached = changed.reached
+    reached = changed.reached,
+    ending = changed.ending,
+    compensation = changed.compensation,
+    undo_top = changed.undo_top
   FROM (
     SELECT * FROM unnest(
       @run_id::uuid[], @run_expected::bigint[], @run_status::text[], @run_version::bigint[],
@@ -47,11 +50,13 @@ WITH changed_run AS (
       @run_started_at::timestamptz[], @run_settled_at::timestamptz[],
       @run_deadline_at::timestamptz[], @run_last_at::timestamptz[], @run_cursor::text[],
       @run_last_step::text[], @run_signal_count::integer[], @run_reached::bytea[],
+      @run_ending::text[], @run_compensation::text[], @run_undo_top::text[],
       @run_keep_metadata::boolean[]
   ) AS t (
     id, expected, status, version, seq, metadata, output, error, cancelled_by, cancel_reason,
     paused_at, paused_by, pause_reason, held_by, revival_count, visit_base, start_at, started_at,
-    settled_at, deadline_at, last_at, cursor, last_step, signal_count, reached, keep_metadata)
+    settled_at, deadline_at, last_at, cursor, last_step, signal_count, reached, ending,
+    compensation, undo_top, keep_metadata)
     ORDER BY id
   ) AS changed
   WHERE run.id = changed.id AND run.version = changed.expected
@@ -89,7 +94,13 @@ WITH changed_run AS (
     dispatch_deadline_at = changed.dispatch_deadline_at,
     attempt_deadline_at = changed.attempt_deadline_at,
     heartbeat_deadline_at = changed.heartbeat_deadline_at,
-    step_deadline_at = changed.step_deadline_at
+    step_deadline_at = changed.step_deadline_at,
+    parts = changed.parts,
+    errors = CASE WHEN changed.keep_errors THEN step.errors ELSE changed.errors END,
+    last_step = changed.last_step,
+    reached = changed.reached,
+    undo_below = changed.undo_below,
+    child_run_id = changed.child_run_id
   FROM unnest(
     @step_run_id::uuid[], @step_path::text[], @step_status::text[], @step_visit::integer[],
     @step_attempt::integer[], @step_iteration::integer[], @step_release_count::integer[],
@@ -103,16 +114,19 @@ WITH changed_run AS (
     @step_started_at::timestamptz[], @step_settled_at::timestamptz[],
     @step_dispatch_deadline_at::timestamptz[], @step_attempt_deadline_at::timestamptz[],
     @step_heartbeat_deadline_at::timestamptz[], @step_step_deadline_at::timestamptz[],
+    @step_parts::text[], @step_errors::bytea[], @step_last_step::text[], @step_reached::bytea[],
+    @step_undo_below::text[], @step_child_run_id::uuid[],
     @step_keep_input::boolean[], @step_keep_output::boolean[], @step_keep_last_output::boolean[],
-    @step_keep_progress::boolean[]
+    @step_keep_progress::boolean[], @step_keep_errors::boolean[]
   ) AS changed (
     run_id, path, status, visit, attempt, iteration, release_count, revival_count, came_from,
     token, dispatch_no, queue,
     task, input, output, last_output, error, last_error, progress, worker_id, waiting_for, held_by,
     signal,
     wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
-    attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, keep_input, keep_output,
-    keep_last_output, keep_progress)
+    attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, parts, errors, last_step,
+    reached, undo_below, child_run_id, keep_input, keep_output, keep_last_output, keep_progress,
+    keep_errors)
   WHERE step.run_id = changed.run_id AND step.path = changed.path
   RETURNING 1
 ), new_step AS (
@@ -121,13 +135,15 @@ WITH changed_run AS (
     token, dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
     held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
-    attempt_deadline_at, heartbeat_deadline_at, step_deadline_at)
+    attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, parts, errors, last_step,
+    reached, undo_below, child_run_id)
   SELECT
     run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, came_from,
     token, dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
     held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
-    attempt_deadline_at, heartbeat_deadline_at, step_deadline_at
+    attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, parts, errors, last_step,
+    reached, undo_below, child_run_id
   FROM unnest(
     @new_run_id::uuid[], @new_path::text[], @new_kind::text[], @new_status::text[],
     @new_visit::integer[], @new_attempt::integer[], @new_iteration::integer[],
@@ -141,13 +157,16 @@ WITH changed_run AS (
     @new_wake_at::timestamptz[], @new_ready_at::timestamptz[], @new_dispatched_at::timestamptz[],
     @new_started_at::timestamptz[], @new_settled_at::timestamptz[],
     @new_dispatch_deadline_at::timestamptz[], @new_attempt_deadline_at::timestamptz[],
-    @new_heartbeat_deadline_at::timestamptz[], @new_step_deadline_at::timestamptz[]
+    @new_heartbeat_deadline_at::timestamptz[], @new_step_deadline_at::timestamptz[],
+    @new_parts::text[], @new_errors::bytea[], @new_last_step::text[], @new_reached::bytea[],
+    @new_undo_below::text[], @new_child_run_id::uuid[]
   ) AS fresh (
     run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, came_from,
     token, dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
     held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
-    attempt_deadline_at, heartbeat_deadline_at, step_deadline_at)
+    attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, parts, errors, last_step,
+    reached, undo_below, child_run_id)
   ORDER BY run_id, path
   ON CONFLICT (run_id, path) DO UPDATE SET
     kind = excluded.kind,
@@ -180,16 +199,23 @@ WITH changed_run AS (
     dispatch_deadline_at = excluded.dispatch_deadline_at,
     attempt_deadline_at = excluded.attempt_deadline_at,
     heartbeat_deadline_at = excluded.heartbeat_deadline_at,
-    step_deadline_at = excluded.step_deadline_at
+    step_deadline_at = excluded.step_deadline_at,
+    parts = excluded.parts,
+    errors = excluded.errors,
+    last_step = excluded.last_step,
+    reached = excluded.reached,
+    undo_below = excluded.undo_below,
+    child_run_id = excluded.child_run_id
 ), opened AS (
   INSERT INTO open_step (
-    run_id, path, status, token, queue, level, dispatched_at, reported, signal)
-  SELECT run_id, path, status, token, queue, level, dispatched_at, reported, signal
+    run_id, path, status, token, queue, level, dispatched_at, reported, signal, child_run_id)
+  SELECT run_id, path, status, token, queue, level, dispatched_at, reported, signal, child_run_id
   FROM unnest(
     @open_run_id::uuid[], @open_path::text[], @open_status::text[], @open_token::text[],
     @open_queue::text[], @open_level::smallint[], @open_dispatched_at::timestamptz[],
-    @open_reported::boolean[], @open_signal::text[]
-  ) AS fresh (run_id, path, status, token, queue, level, dispatched_at, reported, signal)
+    @open_reported::boolean[], @open_signal::text[], @open_child_run_id::uuid[]
+  ) AS fresh (
+    run_id, path, status, token, queue, level, dispatched_at, reported, signal, child_run_id)
   ORDER BY run_id, path
   ON CONFLICT (run_id, path) DO UPDATE SET
     status = excluded.status,
@@ -198,7 +224,8 @@ WITH changed_run AS (
     level = excluded.level,
     dispatched_at = excluded.dispatched_at,
     reported = excluded.reported,
-    signal = excluded.signal
+    signal = excluded.signal,
+    child_run_id = excluded.child_run_id
 ), closed AS (
   DELETE FROM open_step
   USING unnest(@closed_run_id::uuid[], @closed_path::text[]) AS settled (run_id, path)

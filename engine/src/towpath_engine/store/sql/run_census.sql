@@ -17,6 +17,7 @@ SELECT
         SELECT 1 FROM open_step
         WHERE open_step.run_id = page.id
           AND (open_step.token IS NOT NULL OR open_step.signal IS NOT NULL
+            OR open_step.child_run_id IS NOT NULL
             OR open_step.status = 'ready'))
       AND NOT EXISTS (SELECT 1 FROM timer WHERE timer.run_id = page.id)
   ) AS orphans,

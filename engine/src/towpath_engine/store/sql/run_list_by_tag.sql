@@ -10,7 +10,7 @@ FROM (
     run.restarted_from, run.parent_run_id, run.cancelled_by, run.cancel_reason, run.paused_at,
     run.paused_by, run.pause_reason, run.revival_count, run_tag.created_at, run.start_at,
     run.started_at, run.settled_at, run.deadline_at, run.last_at, run.cursor, run.last_step,
-    run.signal_count, run.reached,
+    run.signal_count, run.reached, run.ending, run.compensation,
     row_number() OVER (ORDER BY run_tag.created_at DESC, run_tag.run_id DESC) AS place,
     (@workflow::text IS NULL OR run.workflow = @workflow)
     AND (@status::text IS NULL OR run.status = @status) AS fits

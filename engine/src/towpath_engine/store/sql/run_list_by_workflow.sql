@@ -7,7 +7,7 @@ SELECT
   run.restarted_from, run.parent_run_id, run.cancelled_by, run.cancel_reason, run.paused_at,
   run.paused_by, run.pause_reason, run.revival_count, run.created_at, run.start_at,
   run.started_at, run.settled_at, run.deadline_at, run.last_at, run.cursor, run.last_step,
-  run.signal_count, run.reached
+  run.signal_count, run.reached, run.ending, run.compensation
 FROM (
   SELECT newest.id, newest.created_at
   FROM unnest(@statuses::text[]) AS wanted (status)

@@ -5,6 +5,7 @@ SELECT
   queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
   held_by,
   signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
-  attempt_deadline_at, heartbeat_deadline_at, step_deadline_at
+  attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, parts, errors, last_step, reached,
+  undo_below, child_run_id
 FROM step
 WHERE run_id = @run_id::uuid AND path = @path::text;

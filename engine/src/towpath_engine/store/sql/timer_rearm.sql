@@ -6,7 +6,8 @@ SELECT
   believed.run_id, believed.path, real.due_at,
   CASE
     WHEN believed.path = '' THEN run.cursor IS NULL AND run.start_at IS NULL
-    ELSE coalesce(step.waiting_for, 'signal') = 'signal' OR step.wake_at <> real.due_at
+    ELSE coalesce(step.waiting_for, 'signal') = 'signal'
+      OR step.wake_at IS DISTINCT FROM real.due_at
   END,
   believed.partition
 FROM unnest(@run_id::uuid[], @path::text[], @due_at::timestamptz[], @partition::smallint[])
