@@ -47,6 +47,24 @@ class StepNotLoaded(Exception):  # noqa: N818 - named for what happened
     """The run was loaded without a step that the decision needs: a bug of the loader."""
 
 
+class StepsNeeded(Exception):  # noqa: N818 - named for what it asks
+    """The decision needs rows that are not loaded: of these paths, all parts of these wholes, all
+    that have one of these statuses. Nothing has changed; decide again with them."""
+
+    def __init__(
+        self,
+        *,
+        paths: Iterable[str] = (),
+        parts_of: Iterable[str] = (),
+        statuses: Iterable[StepStatus] = (),
+    ) -> None:
+        self.paths = frozenset(paths)
+        self.parts_of = frozenset(parts_of)
+        self.statuses = frozenset(statuses)
+        wanted = sorted({*self.paths, *self.parts_of, *self.statuses})
+        super().__init__(f"rows are needed: {', '.join(wanted[:10])}")
+
+
 class Changes:
     """What one decision has changed so far. `now` never goes back behind the last transition."""
 
