@@ -4,16 +4,41 @@ A list (of the run, a branch or an item) has ended at the step whose failure not
 at those that were open then. Of a whole that has ended, its failed and cancelled parts have; the
 others are done. So a retry comes from the run's own list to the innermost steps, and all that lies
 beside this way (a failure that was caught, an item that was tolerated) stays as it is.
+
+Rows that are not loaded are asked for (StepsNeeded), those of many lists at once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
-from towpath_engine.core.model import Failure, Run, Step
-from towpath_engine.core.paths import ROOT, owner_of, whole_of_item
-from towpath_engine.core.states import PART, WHOLE, StepKind, StepStatus
+from towpath_engine.core.changes import Changes, StepsNeeded
+from towpath_engine.core.definition import ParallelSpec
+from towpath_engine.core.model import Failure, Step
+from towpath_engine.core.paths import (
+    ROOT,
+    index_of_item,
+    item_path,
+    owner_of,
+    place_of,
+    whole_of_item,
+    within,
+)
+from towpath_engine.core.states import WHOLE, StepKind, StepStatus
 
-ENDED = frozenset({StepStatus.FAILED, StepStatus.CANCELLED})
-"""The statuses of all rows that are asked for."""
+OWNERS_AT_ONCE: Final = 500
+"""Of so many branches and items at a time rows are asked for."""
+
+_ENDED: Final = frozenset({StepStatus.FAILED, StepStatus.CANCELLED})
+
+
+def is_ended(changes: Changes, row: Step) -> bool:
+    """Whether the row ended and was not revived since the run goes on, even if it failed anew."""
+    return row.status in _ENDED and row.revival_count < changes.run.revival_count
+
+
+def has_parts(step: Step) -> bool:
+    """Whether the row is that of a whole which came as far as to have parts."""
+    return step.kind in WHOLE and step.parts is not None
 
 
 def is_below(path: str, above: str) -> bool:
@@ -21,61 +46,147 @@ def is_below(path: str, above: str) -> bool:
     return path.startswith((f"{above}/", f"{above}["))
 
 
-class EndedRows:
-    """The rows of a run in the statuses `ENDED`, found by what they belong to.
-
-    Rows that the same retry has revived already are none of them, even if they have failed anew.
-    """
-
-    def __init__(self, run: Run, rows: Iterable[Step]) -> None:
-        self._run = run
-        self._rows: dict[str, Step] = {}
-        self._steps: dict[str, list[Step]] = {}
-        self._parts: dict[str, list[Step]] = {}
-        for row in sorted(rows, key=lambda one: one.path):
-            if row.status not in ENDED or "#" in row.path:
-                continue
-            self._rows[row.path] = row
-            if row.kind in PART:
-                self._parts.setdefault(whole_of(row), []).append(row)
-            else:
-                self._steps.setdefault(owner_of(row.path), []).append(row)
-
-    def parts_of(self, whole: str) -> list[Step]:
-        """The branches or items of a whole that have to go on."""
-        return self._parts.get(whole, [])
-
-    def steps_of(self, owner: str) -> list[Step]:
-        """The steps at which the list of this owner has ended."""
-        error = self._run.error if owner == ROOT else self._error_of(owner)
-        return [
-            row
-            for row in self._steps.get(owner, [])
-            if row.status is StepStatus.CANCELLED or _failed_at(error, row.path)
-        ]
-
-    def leaves(self, owner: str = ROOT) -> Iterator[Step]:
-        """The steps that are begun again, in no wider a way than they stand in the run."""
-        for step in self.steps_of(owner):
-            if not has_parts(step):
-                yield step
-                continue
-            for part in self.parts_of(step.path):
-                yield from self.leaves(part.path)
-
-    def _error_of(self, owner: str) -> Failure | None:
-        row = self._rows.get(owner)
-        return None if row is None else row.error
-
-
 def whole_of(part: Step) -> str:
     """The path of the whole that a part belongs to."""
     return whole_of_item(part.path) if part.kind is StepKind.ITEM else owner_of(part.path)
 
 
-def has_parts(step: Step) -> bool:
-    """Whether the row is that of a whole which came as far as to have parts."""
-    return step.kind in WHOLE and step.parts is not None
+def ended_steps(changes: Changes, owner: str) -> list[Step]:
+    """The steps at which the list of this owner has ended, in the order of the list."""
+    error = _error_of(changes, owner)
+    rows = _rows(changes, _reached_paths(changes, owner))
+    return [
+        row
+        for row in rows
+        if is_ended(changes, row)
+        and (row.status is StepStatus.CANCELLED or _failed_at(error, row.path))
+    ]
+
+
+def ended_parts(changes: Changes, whole: Step) -> list[Step]:
+    """The branches or items of a whole at which it has ended, in their order."""
+    return [part for part in _parts(changes, whole) if is_ended(changes, part)]
+
+
+def next_ended_part(changes: Changes, part: Step) -> Step | None:
+    """The one after this, or None: it was the last."""
+    return next(_ended_after(changes, part), None)
+
+
+def ended_leaves(changes: Changes, owners: Sequence[str] = (ROOT,), *, enough: int) -> list[Step]:
+    """The steps that are begun again in the lists of these owners, in order of path: all, or as
+    soon as there are `enough`, at least so many.
+
+    Asks for the rows of all lists of a depth at once: whoever comes to them one after another then
+    finds them.
+    """
+    found: list[Step] = []
+    level = list(owners)
+    while level and len(found) < enough:
+        now, later = level[:OWNERS_AT_ONCE], level[OWNERS_AT_ONCE:]
+        _rows(changes, [path for owner in now for path in _reached_paths(changes, owner)])
+        steps = [step for owner in now for step in ended_steps(changes, owner)]
+        found += [step for step in steps if not has_parts(step)]
+        wholes = [step for step in steps if has_parts(step)]
+        missing = [whole.path for whole in wholes if not _has_all_parts(changes, whole)]
+        if missing:
+            raise StepsNeeded(parts_of=missing)
+        level = [part.path for whole in wholes for part in ended_parts(changes, whole)] + later
+    return sorted(found, key=lambda step: step.path)
+
+
+def has_ended_at(changes: Changes, path: str) -> bool:
+    """Whether the run has ended at this step, so that a retry comes to it."""
+    owner = owner_of(path)
+    if owner != ROOT and not _part_has_ended(changes, owner):
+        return False
+    return any(step.path == path for step in ended_steps(changes, owner))
+
+
+def _part_has_ended(changes: Changes, part: str) -> bool:
+    whole_path = whole_of_item(part) if part.endswith("]") else owner_of(part)
+    if not has_ended_at(changes, whole_path):
+        return False
+    whole = changes.step(whole_path)
+    if whole is None or part not in part_paths(changes, whole):
+        return False
+    return any(is_ended(changes, row) for row in _rows(changes, [part]))
+
+
+def load_ahead(changes: Changes, part: Step) -> None:
+    """Have the rows below the part, and below those that come after it in its whole, loaded."""
+    if not any(changes.step(path) is None for path in _reached_paths(changes, part.path)):
+        return
+    owners = [part.path]
+    for one in _ended_after(changes, part):
+        if len(owners) >= OWNERS_AT_ONCE:
+            break
+        owners.append(one.path)
+    ended_leaves(changes, owners, enough=OWNERS_AT_ONCE)
+
+
+# What there is
+
+
+def _ended_after(changes: Changes, part: Step) -> Iterator[Step]:
+    whole = changes.step(whole_of(part))
+    assert whole is not None, "a part is loaded with its whole"
+    paths = part_paths(changes, whole)
+    at = index_of_item(part.path) if part.kind is StepKind.ITEM else paths.index(part.path)
+    for path in paths[at + 1 :]:
+        row = changes.step(path)
+        if row is None:
+            raise StepsNeeded(parts_of=[whole.path])
+        if is_ended(changes, row):
+            yield row
+
+
+def part_paths(changes: Changes, whole: Step) -> list[str]:
+    """The paths of the parts that were started."""
+    started = 0 if whole.parts is None else whole.parts.started
+    spec = changes.definition_of(whole.path).spec
+    if isinstance(spec, ParallelSpec):
+        return [within(whole.path, branch) for branch in spec.branches[:started]]
+    return [item_path(whole.path, index) for index in range(started)]
+
+
+def _parts(changes: Changes, whole: Step) -> list[Step]:
+    rows = [changes.step(path) for path in part_paths(changes, whole)]
+    found = [row for row in rows if row is not None]
+    if len(found) < len(rows):
+        raise StepsNeeded(parts_of=[whole.path])
+    return found
+
+
+def _has_all_parts(changes: Changes, whole: Step) -> bool:
+    return all(changes.step(path) is not None for path in part_paths(changes, whole))
+
+
+def _rows(changes: Changes, paths: Iterable[str]) -> list[Step]:
+    """The rows of these paths. Raises StepsNeeded."""
+    rows = {path: changes.step(path) for path in paths}
+    missing = [path for path, row in rows.items() if row is None]
+    if missing:
+        raise StepsNeeded(paths=missing)
+    return [row for row in rows.values() if row is not None]
+
+
+def _reached_paths(changes: Changes, owner: str) -> list[str]:
+    """The paths of the steps of the owner's list that were ever entered, in its order."""
+    listed = changes.run.definition.lists[place_of(owner)]
+    return [
+        within(owner, name)
+        for index, name in enumerate(listed.steps)
+        if changes.reached(index, owner)
+    ]
+
+
+def _error_of(changes: Changes, owner: str) -> Failure | None:
+    """With what the list of this owner failed."""
+    if owner == ROOT:
+        return changes.run.error
+    row = changes.step(owner)
+    return None if row is None else row.error
 
 
 def _failed_at(error: Failure | None, path: str) -> bool:

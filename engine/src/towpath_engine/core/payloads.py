@@ -24,11 +24,12 @@ from msgspec import Raw, Struct, field
 
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.definition import TaskSpec
+from towpath_engine.core.events import CancelRequested, ChildSettled
 from towpath_engine.core.failures import MESSAGE_IN_FACTS_MAX, TYPE_LENGTH_MAX
 from towpath_engine.core.instants import plus_ms
 from towpath_engine.core.limits import CoreLimits
-from towpath_engine.core.model import KeptSignal, Step, Transition
-from towpath_engine.core.states import StepKind, StepStatus
+from towpath_engine.core.model import Failure, KeptSignal, Step, Transition
+from towpath_engine.core.states import RunStatus, StepKind, StepStatus
 from towpath_engine.core.transitions import RunChange, StepChange
 from towpath_protocol.failures import Failure as WireFailure
 from towpath_protocol.raw import OptionalRaw
@@ -36,6 +37,24 @@ from towpath_protocol.reports import Again, Report, StepCompleted, StepFailed
 from towpath_protocol.times import format_instant
 
 _ABSENT: Final = Raw()
+CHILD_CAUSE: Final = "child"
+"""Type of the cause of what a settled child run changes in its parent."""
+
+
+class CancelGiven(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a cancel asked for."""
+
+    by: str | None = None
+    reason: str | None = None
+    compensate: bool | None = None
+
+
+class ChildEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a child run settled that was not completed."""
+
+    child_run_id: str
+    status: RunStatus
+    failure: Failure | None = None
 
 
 class Payload(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,6 +77,8 @@ class Payload(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Payload of a signal; `received_at` and `sent_by` are its own."""
     received_at: str | None = None
     sent_by: str | None = None
+    cancel: CancelGiven | None = None
+    child: ChildEnd | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(Payload)
@@ -132,11 +153,24 @@ def remember_replaced(changes: Changes, earlier: Step) -> None:
     """Keep, with the transition just made, the output that it takes from the step's row. Outputs
     of other kinds than tasks are made of what the history has."""
     if (
-        earlier.kind is StepKind.TASK
+        earlier.kind in {StepKind.TASK, StepKind.RUN}
         and earlier.status is StepStatus.COMPLETED
         and earlier.output is not None
     ):
         changes.remember_here(replaced_output=Raw(earlier.output))
+
+
+def remember_cancel(changes: Changes, event: CancelRequested) -> None:
+    """Keep what the cancel asked for: the run may end long after it."""
+    given = CancelGiven(by=event.by, reason=event.reason, compensate=event.compensate)
+    changes.remember(cancel=given)
+
+
+def remember_child(changes: Changes, event: ChildSettled) -> None:
+    """Keep how the child settled; the output of a completed one stands in the step's row."""
+    if event.status is not RunStatus.COMPLETED:
+        end = ChildEnd(child_run_id=event.child_run_id, status=event.status, failure=event.failure)
+        changes.remember(child=end)
 
 
 # Reading
@@ -151,9 +185,14 @@ class RowsOutput(Struct, frozen=True, kw_only=True):
 
 
 def takes_output(row: Transition) -> bool:
-    """Whether the transition completed a step with what a worker reported: its output is in the
-    step's row, unless the step was done again."""
-    return row.what == StepChange.COMPLETED and row.cause.kind == "step-completed"
+    """Whether the transition completed a step with what a worker reported, or a child run: its
+    output is in the step's row, unless the step was done again."""
+    if row.what != StepChange.COMPLETED:
+        return False
+    # Other steps that the same decision completes are made of what the history has.
+    if row.cause.kind == "step-completed":
+        return row.token is not None
+    return row.cause.type == CHILD_CAUSE and row.cause.seed is not None
 
 
 def signal_number(row: Transition) -> int | None:

@@ -7,20 +7,23 @@ the payload of the transition that ended their attempt.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from towpath_engine.core.changes import StepNotLoaded
+from towpath_engine.core.changes import StepNotLoaded, StepsNeeded
 from towpath_engine.core.decide import decide
 from towpath_engine.core.dispatching import NotDispatched
 from towpath_engine.core.effects import Decision, Verdict
+from towpath_engine.core.ended import whole_of
 from towpath_engine.core.events import Event
 from towpath_engine.core.model import Run, Step, Transition
-from towpath_engine.core.replayed_events import rebuild
+from towpath_engine.core.replayed_events import rebuild, with_rows
 from towpath_engine.core.replayed_reports import Outputs, Unreplayable
+from towpath_engine.core.states import PART
 from towpath_engine.core.transitions import IllegalTransition, RunChange
 from towpath_protocol.errors import ProtocolError
 from towpath_protocol.times import parse_instant
@@ -29,6 +32,7 @@ _COMPARED: Final = (
     "seq", "at", "what", "step", "before", "after", "attempt", "iteration", "visit", "token",
     "data",
 )  # fmt: skip
+_ROUNDS_MAX: Final = 1_000
 # What `decide` raises for a state that no engine could have come to: a history that was edited.
 _FAULTS: Final = (
     IllegalTransition, StepNotLoaded, NotDispatched, AssertionError, LookupError, ValueError,
@@ -107,9 +111,9 @@ def _as_started(run: Run, history: Sequence[Transition]) -> Run:
 def _decide_again(turn: Turn, outputs: Outputs, rows: Mapping[str, Step]) -> Turn:
     recorded = turn.recorded
     try:
-        alive, event = rebuild(turn.before, recorded, outputs, rows)
+        alive, event = rebuild(turn.before, recorded, outputs)
         turn = replace(turn, event=event)
-        decision = decide(alive, event, recorded[0].at)
+        decision = _decide(alive, event, recorded[0].at, rows)
     except Unreplayable as fault:
         return _failed(turn, str(fault))
     except msgspec.MsgspecError as fault:
@@ -122,6 +126,29 @@ def _decide_again(turn: Turn, outputs: Outputs, rows: Mapping[str, Step]) -> Tur
         changed=decision.changed,
         difference=_compare(recorded, decision),
     )
+
+
+def _decide(run: Run, event: Event, now: datetime, rows: Mapping[str, Step]) -> Decision:
+    """The decision, with the rows that it asks for, as the replay has come to them."""
+    for _ in range(_ROUNDS_MAX):
+        try:
+            return decide(run, event, now)
+        except StepsNeeded as needed:
+            run = with_rows(run, _wanted(needed, rows))
+    raise StepNotLoaded("it asks for rows for ever")
+
+
+def _wanted(needed: StepsNeeded, rows: Mapping[str, Step]) -> list[Step]:
+    """Those of the rows that are asked for."""
+    found = [rows[path] for path in needed.paths if path in rows]
+    if needed.parts_of or needed.statuses:
+        found += [
+            row
+            for row in rows.values()
+            if row.status in needed.statuses
+            or (row.kind in PART and whole_of(row) in needed.parts_of)
+        ]
+    return found
 
 
 def _failed(turn: Turn, reason: str) -> Turn:

@@ -1,6 +1,6 @@
 """Events, rebuilt from the transitions that they made and from what rows keep."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -8,9 +8,11 @@ from msgspec.structs import replace
 from towpath_engine.core.events import (
     AttemptLost,
     CancelRequested,
+    ChildSettled,
     DecisionContinued,
     DispatchDelivered,
     DispatchVanished,
+    DispatchWithdrawn,
     Event,
     PauseRequested,
     RedriveRequested,
@@ -26,25 +28,22 @@ from towpath_engine.core.gate import gate_of_history
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
 from towpath_engine.core.payloads import Payload, decode_payload
 from towpath_engine.core.replayed_reports import Outputs, Unreplayable, report_of
-from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, StepStatus
+from towpath_engine.core.states import OPEN_STEP, RunStatus, StepStatus
+from towpath_engine.core.stepmap import StepMap
 from towpath_engine.core.transitions import RunChange, StepChange
 from towpath_protocol.times import parse_instant
 
 _LOST: Final = "the broker gave the attempt up: "
 
 
-def rebuild(
-    run: Run, recorded: Sequence[Transition], outputs: Outputs, rows: Mapping[str, Step]
-) -> tuple[Run, Event]:
+def rebuild(run: Run, recorded: Sequence[Transition], outputs: Outputs) -> tuple[Run, Event]:
     """The event behind the transitions of one decision, and the run as it was then: with what
-    unrecorded signs of life had left on it, and with all rows of steps if it goes on after its end.
+    unrecorded signs of life had left on it.
 
     Raises Unreplayable, or an error of msgspec for a payload that can't be read.
     """
     payload = decode_payload(recorded[0].payload)
     alive = _with_signs_of_life(run, recorded[0], payload)
-    if run.status in SETTLED_RUN:
-        alive = replace(run, steps=dict(rows))
     event = _event_of(alive, recorded, payload, outputs)
     return alive, replace(event, gate=gate_of_history(recorded))
 
@@ -52,7 +51,7 @@ def rebuild(
 def _with_signs_of_life(run: Run, first: Transition, payload: Payload) -> Run:
     """The run with what unrecorded signs of life have left on the step of this transition."""
     step = run.steps.get(first.step or "")
-    if step is None or step.status not in (StepStatus.DISPATCHED, StepStatus.RUNNING):
+    if step is None or step.stage not in (StepStatus.DISPATCHED, StepStatus.RUNNING):
         return run
     alive = step
     if bytes(payload.progress):
@@ -63,10 +62,15 @@ def _with_signs_of_life(run: Run, first: Transition, payload: Payload) -> Run:
     if first.cause.kind == "step-released" and alive.worker_id is not None:
         # Only the worker that has the attempt may give it back, so it was this one.
         alive = replace(alive, worker_id=first.cause.worker_id)
-    return run if alive is step else replace(run, steps={**run.steps, alive.path: alive})
+    return run if alive is step else with_rows(run, [alive])
 
 
-def _event_of(
+def with_rows(run: Run, rows: Iterable[Step]) -> Run:
+    """The run with these rows as they are given."""
+    return replace(run, steps=StepMap.of(run.steps).derive(rows))
+
+
+def _event_of(  # noqa: PLR0911 - one per cause
     run: Run, recorded: Sequence[Transition], payload: Payload, outputs: Outputs
 ) -> Event:
     first = recorded[0]
@@ -79,11 +83,12 @@ def _event_of(
         case "timer":
             return TimerDue(seed=seed, cause=cause, path=_timer_path(run, first))
         case "cancel":
-            by, reason = _who_cancelled(recorded)
-            return CancelRequested(seed=seed, cause=cause, by=by, reason=reason)
+            return _cancel_of(recorded, payload)
+        case "child":
+            return _child_of(run, recorded, payload, outputs)
         case "engine" | "pause" | "resume" | "admitted" | "retry" | "redrive":
             return _event_of_the_shell(first, payload)
-        case "report" | "delivered" | "lost":
+        case "report" | "delivered" | "lost" | "withdrawn":
             return _event_of_attempt(run, recorded, payload, outputs)
         case other:
             raise _give_up(first, f"a cause of type {other!r} is not known")
@@ -121,6 +126,8 @@ def _event_of_attempt(
     seed, cause, token = first.cause.seed or "", replace(first.cause, seed=None), _token_of(first)
     if cause.type == "delivered":
         return DispatchDelivered(seed=seed, cause=cause, token=token)
+    if cause.type == "withdrawn":
+        return DispatchWithdrawn(seed=seed, cause=cause, token=token)
     if cause.type == "lost" and first.what == StepChange.REDISPATCHED:
         return DispatchVanished(seed=seed, cause=cause, token=token)
     if cause.type == "lost":
@@ -151,11 +158,57 @@ def _signal_of(first: Transition, payload: Payload) -> KeptSignal:
 
 def _timer_path(run: Run, first: Transition) -> str | None:
     """Whose instant it was: the step's that changed first, if it was open and due, else the run's
-    own (which may enter a step, when a decision was split)."""
+    own (which may enter a step, when a decision was split). The run's deadline goes before all."""
     step = run.steps.get(first.step or "")
-    if step is None or step.status not in OPEN_STEP or first.what == StepChange.CANCELLED:
+    is_over = run.deadline_at is not None and run.deadline_at <= first.at
+    if step is None or step.status not in OPEN_STEP or (is_over and run.ending is None):
+        return None
+    ended_by_another = first.what == StepChange.CANCELLING or (
+        first.what == StepChange.CANCELLED and step.status is not StepStatus.CANCELLING
+    )
+    if ended_by_another:
         return None
     return step.path if step.due_at is not None and step.due_at <= first.at else None
+
+
+def _cancel_of(recorded: Sequence[Transition], payload: Payload) -> CancelRequested:
+    first = recorded[0]
+    seed, cause, given = first.cause.seed or "", replace(first.cause, seed=None), payload.cancel
+    if given is None:
+        # As engines wrote it that could not undo: with the end of the run, which came at once.
+        by, reason = _who_cancelled(recorded)
+        return CancelRequested(seed=seed, cause=cause, by=by, reason=reason)
+    return CancelRequested(
+        seed=seed, cause=cause, by=given.by, reason=given.reason, compensate=given.compensate
+    )
+
+
+def _child_of(
+    run: Run, recorded: Sequence[Transition], payload: Payload, outputs: Outputs
+) -> ChildSettled:
+    first, end = recorded[0], payload.child
+    seed, cause = first.cause.seed or "", replace(first.cause, seed=None)
+    if end is not None:
+        return ChildSettled(
+            seed=seed,
+            cause=cause,
+            child_run_id=end.child_run_id,
+            status=end.status,
+            failure=end.failure,
+        )
+    step = run.steps.get(first.step or "")
+    if step is None or step.child_run_id is None:
+        raise _give_up(first, "no step waited for the child")
+    output = outputs.of(first)
+    if output is None:
+        raise _give_up(first, "the output of the child is not in it")
+    return ChildSettled(
+        seed=seed,
+        cause=cause,
+        child_run_id=step.child_run_id,
+        status=RunStatus.COMPLETED,
+        output=bytes(output),
+    )
 
 
 def _who_cancelled(recorded: Sequence[Transition]) -> tuple[str | None, str | None]:
