@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw
 from towpath_engine.bus.interface import ApiRequest
 from towpath_engine.core.events import RedriveRequested, RetryRequested
 from towpath_engine.core.model import Cause, Run
-from towpath_engine.core.states import RunStatus
+from towpath_engine.core.operations import Operation, refusal_of
 from towpath_engine.services.api.errors import ApiFailureError, failure_of
 from towpath_engine.services.api.router import RequestReader
 from towpath_engine.services.api.submitting import submitted
@@ -19,7 +19,7 @@ from towpath_protocol.operation_replies import RetriedRun
 from towpath_protocol.operations import RedriveRun, RetryRun
 
 _REQUEST_SEPARATOR: Final = "\x1f"
-_ENDED_FOR_GOOD = frozenset({RunStatus.COMPLETED, RunStatus.CANCELLED})
+_FOR_GOOD: Final = frozenset({ErrorCode.NOT_RETRYABLE, ErrorCode.ALREADY_COMPENSATED})
 
 
 class Operations:
@@ -57,8 +57,11 @@ class Operations:
         run = await self._shell.store.get_run(body.run_id)
         if run is None:
             raise ApiFailureError(ErrorCode.RUN_NOT_FOUND, f"there is no run {body.run_id}")
+        operation = Operation.RETRY if isinstance(event, RetryRequested) else Operation.REDRIVE
         revival = Revival(
-            key=_key_of(run), dry_run=body.dry_run, request=_request_of(run, body, event.cause.type)
+            key=_key_of(run, operation),
+            dry_run=body.dry_run,
+            request=_request_of(run, body, event.cause.type),
         )
         outcome = await submitted(
             self._shell,
@@ -75,9 +78,9 @@ class Operations:
         )
 
 
-def _key_of(run: Run) -> tuple[str, str] | None:
+def _key_of(run: Run, operation: Operation) -> tuple[str, str] | None:
     """The key that the run needs to go on. One that never does is refused without claiming it."""
-    if run.key is None or run.status in _ENDED_FOR_GOOD:
+    if run.key is None or refusal_of(operation, run.status, run.compensation) in _FOR_GOOD:
         return None
     return (run.workflow, run.key)
 
