@@ -48,6 +48,16 @@ def _names(description: str) -> Schema:
     }
 
 
+_TASK_FIELDS: Final[Schema] = {
+    "task": {"type": "string", "pattern": _TASK},
+    "queue": {"type": "string", "pattern": _NAME, "default": "default"},
+    "input": {"description": "template; default: the input of the run"},
+    "retry": _ref("retry"),
+    "timeouts": _object(
+        {name: _ref("duration") for name in ("attempt", "dispatch", "step", "heartbeat")}
+    ),
+}
+
 _COMMON: Final[Schema] = {
     "name": {"type": "string", "pattern": _STEP},
     "when": _text("condition; false: the step is skipped and the run goes on"),
@@ -55,32 +65,76 @@ _COMMON: Final[Schema] = {
     "next": _text("the step to go to instead of the following one"),
     "end": {"type": "boolean", "description": "the list ends here"},
     "limit": _ref("count"),
+    "after": _names("names of steps of this list: it starts when they have settled"),
+    "catch": {
+        "type": "array",
+        "minItems": 1,
+        "items": _object(
+            {
+                "errors": _names("error types; default: any") | {"minItems": 1},
+                "when": _text("condition over `error`"),
+                "next": _text("where to go"),
+            },
+            ["next"],
+        ),
+        "description": "the first row that fits says where the list goes on after a failure",
+    },
+    "compensate": _object(
+        {
+            **_TASK_FIELDS,
+            "input": {"description": "template; default: the output of the step"},
+        },
+        ["task"],
+    ),
+}
+
+
+def _wait_of(name: str, awaited: Schema, *, counted: bool = True) -> Schema:
+    return _object(
+        {
+            name: awaited,
+            **({"count": _ref("count") | {"maximum": 10_000}} if counted else {}),
+            "schema": {
+                "type": ["object", "boolean"],
+                "description": "JSON Schema (2020-12) of the payload",
+            },
+            "timeout": _ref("duration"),
+            "on_timeout": _object({"next": _text("where to go")}, ["next"]),
+        },
+        [name],
+    )
+
+
+_SIGNALS: Final[Schema] = {
+    "type": "array",
+    "items": {"type": "string", "pattern": _NAME},
+    "minItems": 1,
+    "uniqueItems": True,
 }
 
 _KINDS: Final[dict[str, tuple[Schema, list[str]]]] = {
     "task": (
         {
-            "task": {"type": "string", "pattern": _TASK},
-            "queue": {"type": "string", "pattern": _NAME, "default": "default"},
-            "input": {"description": "template; default: the input of the run"},
-            "retry": _ref("retry"),
-            "timeouts": _object(
-                {name: _ref("duration") for name in ("attempt", "dispatch", "step", "heartbeat")}
+            **_TASK_FIELDS,
+            "repeat": _object(
+                {
+                    "delay": _ref("duration"),
+                    "limit": _ref("count"),
+                    "while": _text("condition over `output`, `iteration`, `last`"),
+                }
             ),
-            "repeat": _object({"delay": _ref("duration"), "limit": _ref("count")}),
         },
         ["task"],
     ),
     "wait": (
         {
-            "wait": _object(
-                {
-                    "signal": {"type": "string", "pattern": _NAME},
-                    "timeout": _ref("duration"),
-                    "on_timeout": _object({"next": _text("where to go")}, ["next"]),
-                },
-                ["signal"],
-            )
+            "wait": {
+                "oneOf": [
+                    _wait_of("signal", {"type": "string", "pattern": _NAME}),
+                    _wait_of("any", _SIGNALS),
+                    _wait_of("all", _SIGNALS, counted=False),
+                ]
+            }
         },
         ["wait"],
     ),
@@ -108,6 +162,72 @@ _KINDS: Final[dict[str, tuple[Schema, list[str]]]] = {
         ["choice"],
     ),
     "pass": ({"pass": {"description": "template: the output of the step"}}, ["pass"]),
+    "parallel": (
+        {
+            "parallel": _object(
+                {
+                    "on_error": {"enum": ["fail_fast", "wait_all"], "default": "fail_fast"},
+                    "branches": {
+                        "type": "object",
+                        "minProperties": 1,
+                        "propertyNames": {"pattern": _STEP},
+                        "additionalProperties": _ref("steps"),
+                        "description": "each a list of steps; all run at once",
+                    },
+                },
+                ["branches"],
+            )
+        },
+        ["parallel"],
+    ),
+    "map": (
+        {
+            "map": _object(
+                {
+                    "items": {
+                        "type": ["array", "string"],
+                        "description": "template that gives a list",
+                    },
+                    "as": {"type": "string", "pattern": _STEP, "default": "item"},
+                    "max_concurrency": _ref("count") | {"default": 100},
+                    "tolerate": {
+                        "oneOf": [
+                            _object({"count": _ref("count")}, ["count"]),
+                            _object(
+                                {
+                                    "percent": {
+                                        "type": "number",
+                                        "exclusiveMinimum": 0,
+                                        "maximum": 100,
+                                    }
+                                },
+                                ["percent"],
+                            ),
+                        ],
+                        "description": "failed items that do not fail the step",
+                    },
+                    "steps": _ref("steps"),
+                },
+                ["items", "steps"],
+            )
+        },
+        ["map"],
+    ),
+    "run": (
+        {
+            "run": _object(
+                {
+                    "workflow": {"type": "string", "pattern": _NAME},
+                    "version": _ref("count"),
+                    "input": {"description": "template; default: the input of this run"},
+                    "key": _text("template of a string"),
+                    "detached": {"type": "boolean", "default": False},
+                },
+                ["workflow"],
+            )
+        },
+        ["run"],
+    ),
 }
 
 _BACKOFF: Final = _object(
@@ -136,16 +256,17 @@ DEFINITION_SCHEMA: Final[Schema] = {
             "priority": {"enum": ["critical", "high", "normal", "low"], "default": "normal"},
             "tags": _names("tags of every run") | {"maxItems": 32},
             "retry": _ref("retry"),
-            "steps": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": 1000,
-                "items": {"oneOf": [_ref(f"{kind}_step") for kind in _KINDS]},
-            },
+            "steps": _ref("steps"),
         },
         ["workflow", "steps"],
     ),
     "$defs": {
+        "steps": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 1000,
+            "items": {"oneOf": [_ref(f"{kind}_step") for kind in _KINDS]},
+        },
         "duration": {
             "type": "string",
             "minLength": 2,

@@ -1,6 +1,6 @@
 """Compiling the expressions of a definition: every fault noted, sizes added up."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from towpath_engine.core.expressions.compiler import compile_condition, compile_template
@@ -17,15 +17,33 @@ from towpath_protocol.codec import JsonValue
 
 ERROR: Final = frozenset({"error"})
 ITERATION: Final = frozenset({"iteration", "last"})
+AGAIN: Final = ITERATION | {"output"}
+UNDO: Final = frozenset({"output", "error"})
+
+
+class Tally:
+    """What the expressions of a definition come to: the places of the steps that they name, and
+    their size."""
+
+    def __init__(self) -> None:
+        self.referenced: set[str] = set()
+        self.size = 0
 
 
 class Expressions:
-    """Compiles for one definition. `referenced` collects the steps that were named so far."""
+    """Compiles for one list of a definition: `places` are those of the steps that can be named in
+    it. The tally is the definition's."""
 
-    def __init__(self, limits: ExpressionLimits) -> None:
+    def __init__(
+        self, limits: ExpressionLimits, tally: Tally, places: Mapping[str, str] | None = None
+    ) -> None:
         self._limits = limits
-        self.referenced: set[str] = set()
-        self._size = 0
+        self._tally = tally
+        self._places = places or {}
+
+    def of_list(self, places: Mapping[str, str]) -> "Expressions":
+        """The same for another list of the definition."""
+        return Expressions(self._limits, self._tally, places)
 
     def condition(
         self, fields: Fields, name: str, *, visible: Visible, field: str
@@ -92,16 +110,17 @@ class Expressions:
         )
 
     def _count(self, source: str, fields: Fields, name: str) -> None:
-        before, self._size = self._size, self._size + len(source.encode(errors="replace"))
+        before = self._tally.size
+        self._tally.size += len(source.encode(errors="replace"))
         bytes_max = self._limits.sources_bytes_max
-        if before <= bytes_max < self._size:
+        if before <= bytes_max < self._tally.size:
             message = f"with this, all expressions together have more than {bytes_max} bytes"
             fields.fault(name, message, FaultCode.TOO_LARGE)
 
     def _note(self, references: frozenset[str]) -> None:
         for name in references:
             if name.startswith("steps."):
-                self.referenced.add(name.split(".")[1])
+                self._tally.referenced.add(self._places[name.split(".")[1]])
 
 
 def _leaves(place: str, value: JsonValue) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,6 @@ class FaultCode(StrEnum):
     TOO_LARGE = "too_large"
     MISSING = "missing"
     UNKNOWN_FIELD = "unknown_field"
-    NOT_YET = "not_yet"
-    """The language has it, this version of the engine does not."""
     WRONG_TYPE = "wrong_type"
     BAD_NAME = "bad_name"
     BAD_VALUE = "bad_value"

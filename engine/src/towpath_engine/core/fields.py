@@ -5,7 +5,7 @@ noted then, and the definition is refused in the end whatever else is read.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, TypeGuard
 
 from towpath_engine.core.durations import RULE, BadDuration, parse_duration
@@ -59,13 +59,10 @@ class Fields:
         """Note a fault of a field."""
         self.faults.add(self.place(name), message, code)
 
-    def check_names(self, known: frozenset[str], not_yet: Mapping[str, str]) -> None:
-        """Note every field that is not `known`; those of `not_yet` by what they would do."""
+    def check_names(self, known: frozenset[str]) -> None:
+        """Note every field that is not `known`."""
         for name in self.values:
-            if name in not_yet:
-                message = f"{not_yet[name]} is not supported by this version of the engine yet"
-                self.fault(name, message, FaultCode.NOT_YET)
-            elif name not in known:
+            if name not in known:
                 allowed = ", ".join(sorted(known))
                 message = f"unknown field; allowed here: {allowed}"
                 self.fault(name, message, FaultCode.UNKNOWN_FIELD)
@@ -150,6 +147,23 @@ class Fields:
             return False
         return value
 
+    def names(self, name: str, check: Callable[[str], str]) -> tuple[str, ...] | None:
+        """A list of strings that `check` of towpath_protocol.ids accepts, at least one."""
+        found = self.texts(name)
+        if found is None:
+            return None
+        if self.values[name] == []:
+            self.fault(name, "is empty", FaultCode.BAD_VALUE)
+        faultless = True
+        for text in found:
+            try:
+                check(text)
+            except ProtocolError as error:
+                message = f"{text[:80]!r} is no legal name: {error.fix}"
+                self.fault(name, message, FaultCode.BAD_NAME)
+                faultless = False
+        return found if found and faultless else None
+
     def texts(self, name: str) -> tuple[str, ...] | None:
         """A list of strings, none empty, none twice."""
         if name not in self.values:
@@ -192,12 +206,11 @@ def open_object(
     faults: Faults,
     *,
     known: frozenset[str],
-    not_yet: Mapping[str, str] | None = None,
 ) -> Fields | None:
     """The fields of `value`; None, and a fault, when it is no object."""
     if not is_object(value):
         faults.add(path, f"must be an object, not {kind_of(value)}", FaultCode.WRONG_TYPE)
         return None
     fields = Fields(value, path, faults)
-    fields.check_names(known, not_yet or {})
+    fields.check_names(known)
     return fields

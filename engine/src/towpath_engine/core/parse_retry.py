@@ -22,12 +22,12 @@ def read_retry(
     expressions: Expressions,
     *,
     base: RetryPolicy,
-    steps: frozenset[str],
+    visible: Visible,
     field: str,
 ) -> RetryPolicy:
     """The policy of the object with the field `retry`; `base` where it says nothing.
 
-    `steps` are those that its `when` may name, `field` is how errors at run time name it.
+    `visible` is what its `when` may name besides `error`, `field` how errors at run time name it.
     """
     fields = parent.object("retry", _RETRY)
     if fields is None:
@@ -47,7 +47,7 @@ def read_retry(
     if overlap:
         message = f"`only` and `never` both name {', '.join(overlap)}"
         fields.fault("never" if never is not None else "only", message, FaultCode.CONFLICT)
-    seen = Visible(steps=steps, names=ERROR)
+    seen = replace(visible, names=visible.names | ERROR)
     when = expressions.condition(fields, "when", visible=seen, field=field)
     if when is not None:
         policy = replace(policy, when=when)

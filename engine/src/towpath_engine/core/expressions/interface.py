@@ -2,9 +2,12 @@
 
 `Values` hands out variables by qualified name, decoded lazily by whoever implements it. Names:
 `input`, `steps.NAME.output`, `steps.NAME.status`, `steps.NAME.error`, `steps.NAME.attempts`,
-`prev`, `metadata`, `now`, `run.id`, `run.workflow`, `run.version`, `run.key`, `run.tags`,
+`steps.NAME.errors` (of a parallel or map step), `prev`, `metadata`, `now`, `run.id`,
+`run.workflow`, `run.version`, `run.key`, `run.tags`,
 `run.context`, `run.started_at`, `run.parent_id`, and, only at some sites, `output`, `error`,
-`iteration`, `last`, `item`, `index`, `signal`.
+`iteration`, `last`, `index`, `item` or whatever the map around the place calls its item.
+`NAME` is the step's own name: of the list of the place, else of the nearest list around it. No two
+of these have the same.
 """
 
 from typing import Any, Protocol
@@ -16,10 +19,12 @@ class Visible(Struct, frozen=True, kw_only=True):
     """What an expression at some place of a definition may name; anything else is refused.
 
     `input`, `metadata`, `run.*`, `now` and `prev` are visible everywhere; `steps` are the steps
-    from which this place can be reached; `names` are the site's own (`error`, `output`, ...).
+    from which this place can be reached, `wholes` those of them that have `errors`; `names` are the
+    site's own (`error`, `output`, ...) and the items of the maps around it.
     """
 
     steps: frozenset[str] = frozenset()
+    wholes: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
 
 

@@ -28,6 +28,12 @@ STEP_FIELDS: Final[dict[str, Declared]] = {
     "error": Declared.DYN,
     "attempts": Declared.INT,
 }
+WHOLE_FIELDS: Final[dict[str, Declared]] = {**STEP_FIELDS, "errors": Declared.DYN}
+"""Those of a parallel or map step: the errors of its branches or items."""
+SITE_NAMES: Final = frozenset({"output", "error", "iteration", "last", "index", "signal"})
+"""Names that only some places have."""
+VARIABLES: Final = SITE_NAMES | {"steps"} | {name.partition(".")[0] for name in EVERYWHERE}
+"""What no item of a map may be called."""
 _SITE_INTEGERS: Final = frozenset({"iteration", "index"})
 
 RESERVED_WORDS: Final = frozenset(
@@ -73,9 +79,13 @@ def declarations(source: str, visible: Visible) -> dict[str, Declared]:
     for name in visible.names:
         result[name] = Declared.INT if name in _SITE_INTEGERS else Declared.DYN
     for step in visible.steps.intersection(_WORD.findall(source)):
-        for field, type_ in STEP_FIELDS.items():
+        for field, type_ in _fields(step, visible).items():
             result[f"steps.{step}.{field}"] = type_
     return result
+
+
+def _fields(step: str, visible: Visible) -> dict[str, Declared]:
+    return WHOLE_FIELDS if step in visible.wholes else STEP_FIELDS
 
 
 def explain(source: str, complaint: Complaint, visible: Visible) -> Complaint:
@@ -125,9 +135,10 @@ def _unknown_step(rest: str, visible: Visible) -> str:
         return "`steps` alone is no value; name a step and a field, as in `steps.NAME.output`"
     if step not in visible.steps:
         return f"no step `{step}` can have run before this place{_near(step, visible.steps)}"
+    fields = _fields(step, visible)
     if not field:
-        return f"`steps.{step}` alone is no value; it has {_list(STEP_FIELDS)}"
-    return f"`steps.{step}` has no field `{field}`{_near(field, STEP_FIELDS)}"
+        return f"`steps.{step}` alone is no value; it has {_list(fields)}"
+    return f"`steps.{step}` has no field `{field}`{_near(field, fields)}"
 
 
 def _near(name: str, known: Collection[str]) -> str:
