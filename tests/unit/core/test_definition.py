@@ -205,7 +205,8 @@ def test_more_than_thirty_two_tags_are_refused() -> None:
 
 
 SHAPE_CODES: Final = {"unknown_field", "missing", "wrong_type", "bad_name"}
-# What the schema does not say: which words the expression language keeps for itself, and what is an expression.
+# What the schema does not say: which words the expression language keeps for itself, and which
+# texts are expressions.
 BEYOND_THE_SCHEMA: Final = {
     "a reserved word",
     "an item called like a variable",

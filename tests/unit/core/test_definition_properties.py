@@ -7,8 +7,9 @@ import jsonschema_rs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.definitions import definitions
+from tests.support.drawn_definitions import definitions
 from tests.unit.core.test_definition import FULL_YAML
+from tests.unit.core.test_definition_lists import NESTED_YAML
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.definition_schema import DEFINITION_SCHEMA
 from towpath_engine.core.fields import is_list, is_object
@@ -16,12 +17,17 @@ from towpath_engine.core.parse import DefinitionRefused, Fault, FaultCode, parse
 from towpath_protocol.codec import JsonValue
 
 FULL = parse_definition(FULL_YAML)
+NESTED = parse_definition(NESTED_YAML)
 WORDS = (
     "task", "wait", "sleep", "until", "choice", "pass", "name", "next", "end", "limit", "when",
     "delay", "retry", "timeouts", "repeat", "signal", "timeout", "on_timeout", "default", "only",
     "never", "backoff", "max_attempts", "input", "output", "map", "catch", "tags", "x",
+    "parallel", "branches", "on_error", "items", "as", "max_concurrency", "tolerate", "count",
+    "percent", "steps", "run", "workflow", "key", "detached", "after", "compensate", "while",
+    "errors", "any", "all", "schema",
 )  # fmt: skip
 STRINGS = ("", "s0", "reserve", "1s", "-1s", "true", "${ input }", "${ x", "$${", "\u2028")
+WHOLE = (json.loads(FULL.document), json.loads(NESTED.document))
 SCALARS = (
     st.none()
     | st.booleans()
@@ -84,7 +90,7 @@ def bend(document: object, where: int, how: int, bent: tuple[str, JsonValue]) ->
                 container[name] = copy.deepcopy(value)
 
 
-@given(st.just(json.loads(FULL.document)) | definitions(), BENDS)
+@given(st.sampled_from(WHOLE) | definitions(), BENDS)
 @UNHURRIED
 def test_a_bent_document_is_read_or_refused_with_faults_that_have_a_place(
     document: dict[str, object], bends: list[tuple[int, int, str, JsonValue]]
