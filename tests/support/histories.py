@@ -298,6 +298,9 @@ class World(Servers):
     def _calm_wait(self, count: int) -> None:
         """Nothing is on its way: somebody signals, a child settles, or time passes."""
         steps = self.run.steps
+        if self.run.deadline_at is not None and self.run.deadline_at <= self.now:
+            self.timer_fires(None)
+            return
         awaited = [s for s in steps.values() if s.waiting_for is WaitReason.SIGNAL]
         if awaited and (self.harmless or count % 2):
             names = (awaited[0].signal or "").split(",")
