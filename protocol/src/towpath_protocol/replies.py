@@ -128,7 +128,7 @@ class StepView(Struct, frozen=True, kw_only=True):
 
     A branch (`notify/email`, kind `branch`) or an item (`lines[3]`, kind `item`) is one, too, and
     the steps in it (`lines[3]/reserve`). What has to be undone of an earlier visit is there as
-    `reserve#1`.
+    `reserve#1`; what lies below the second visit of a step as `lines~2[3]/reserve`.
     """
 
     step: str

@@ -54,6 +54,11 @@ async def test_an_earlier_visit_stands_before_the_step_as_it_is_now() -> None:
     assert await ordered("charge", "charge#10", "charge#2") == ["charge#2", "charge#10", "charge"]
 
 
+async def test_what_lies_below_a_later_visit_of_a_step_stands_behind_the_earlier_one() -> None:
+    wanted = ["lines", "lines[9]", "lines[9]/z", "lines~2[0]", "lines~2[0]/a", "lines~10[0]"]
+    assert await ordered(*sorted(wanted)) == wanted
+
+
 async def test_without_the_workflow_they_stand_by_name_and_index() -> None:
     steps = [a_step(path) for path in ("reserve", "lines[10]", "lines[9]", "charge")]
     found = [step.step for step in await in_list_order(nobody(), steps)]

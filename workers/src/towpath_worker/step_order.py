@@ -11,7 +11,7 @@ from towpath_protocol import replies
 from towpath_worker.api_errors import ApiError
 from towpath_worker.transport import TransportError
 
-_NAME: Final = re.compile(r"([^\[#]*)(?:\[([0-9]+)\])?(?:#([0-9]+))?")
+_NAME: Final = re.compile(r"([^\[#~]*)(?:~([0-9]+))?(?:\[([0-9]+)\])?(?:#([0-9]+))?")
 _LAST: Final = 1 << 62
 """Behind all places and visits."""
 
@@ -66,18 +66,19 @@ def _places(steps: Sequence[_Step], owner: str) -> Iterator[tuple[str, int]]:
                 yield from _places(inner, f"{place}/{branch}")
 
 
-def _order(places: Mapping[str, int], path: str) -> list[tuple[int, str, int, int]]:
-    """By place, then by index; an earlier visit comes before the step as it is now."""
-    found: list[tuple[int, str, int, int]] = []
+def _order(places: Mapping[str, int], path: str) -> list[tuple[int, str, int, int, int]]:
+    """By place, then by visit and index; an earlier visit comes before the step as it is now."""
+    found: list[tuple[int, str, int, int, int]] = []
     place = ""
     for part in path.split("/"):
         match = _NAME.fullmatch(part)
-        name, index, visit = match.groups() if match else (part, None, None)
+        name, of_visit, index, visit = match.groups() if match else (part, None, None, None)
         place = f"{place}/{name}" if place else name
         found.append(
             (
                 places.get(place, _LAST),
                 name,
+                0 if of_visit is None else int(of_visit),
                 -1 if index is None else int(index),
                 _LAST if visit is None else int(visit),
             )

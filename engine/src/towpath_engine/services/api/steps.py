@@ -18,8 +18,8 @@ from towpath_protocol.requests import GetRun
 PAGE: Final = 200
 _LAST: Final = "\U0010ffff"
 """Sorts behind all that a path may have."""
-_BELOW: Final = ("/", "[")
-"""What follows the path of a step in the paths of the steps below it."""
+_BELOW: Final = ("/", "[", "~")
+"""What follows the path of a step in the paths of the steps below it, in order."""
 
 
 class StepPage(Struct, frozen=True):
