@@ -61,7 +61,10 @@ steps:
                   task: print
                   input: {page: "${ page }", n: "${ index }", id: "${ steps.reserve.output.id }"}
                   compensate:
-                    {task: shred, queue: shredder, retry: {max_attempts: 2}, timeouts: {attempt: 9s}}
+                    task: shred
+                    queue: shredder
+                    retry: {max_attempts: 2}
+                    timeouts: {attempt: 9s}
                 - {name: stamp, pass: "${ steps.print.attempts }"}
   - name: child
     run: {workflow: invoice, version: 3, input: {a: 1}, key: "k-${ run.id }"}

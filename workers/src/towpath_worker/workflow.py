@@ -39,7 +39,8 @@ class StepOptions(TypedDict):
 
     `when`: a condition, the step is skipped where it is false. `delay`: a durable wait before the
     step begins. `next`: the name of the step that follows, `end`: nothing follows. `limit`: the
-    most visits.
+    most visits. `after`: names of steps that must have settled before. `catch`: rows, see the
+    function of that name. `compensate`: what undoes the step, see the function of that name.
     """
 
     when: NotRequired[str]
@@ -47,15 +48,19 @@ class StepOptions(TypedDict):
     next: NotRequired[str]
     end: NotRequired[bool]
     limit: NotRequired[int]
+    after: NotRequired[Sequence[str]]
+    catch: NotRequired[Sequence[Mapping[str, Json]]]
+    compensate: NotRequired[Mapping[str, Json]]
 
 
-def workflow(
+def workflow(  # noqa: PLR0913 -- one for each field of a document
     name: str,
     *,
     steps: Sequence[Step],
     input_schema: Mapping[str, object] | None = None,
     output: Template = None,
     timeout: Duration | None = None,
+    on_failure: Literal["compensate", "fail"] | None = None,
     priority: Literal["critical", "high", "normal", "low"] | None = None,
     tags: Sequence[str] = (),
     retry: Mapping[str, Json] | None = None,
@@ -64,13 +69,15 @@ def workflow(
 
     `input_schema` is the JSON Schema of a run's input, `output` a template (default: the output of
     the step that ended the run), `timeout` the deadline of a run, `retry` the default of all task
-    steps. Raises ValueError for a duration that cannot be written.
+    steps and of what undoes them. `on_failure`: "compensate" (the default) undoes a run that
+    failed, "fail" leaves it. Raises ValueError for a duration that cannot be written.
     """
     document = _given(
         workflow=name,
         input=input_schema,
         output=output,
         timeout=_duration(timeout),
+        on_failure=on_failure,
         priority=priority,
         tags=list(tags) or None,
         retry=retry,
@@ -119,6 +126,8 @@ def choice(
     when: str | None = None,
     delay: Duration | None = None,
     limit: int | None = None,
+    catch: Sequence[Mapping[str, Json]] | None = None,
+    compensate: Mapping[str, Json] | None = None,
 ) -> Step:
     """A step that goes to the first branch whose condition holds, else to `default`.
 
@@ -127,26 +136,112 @@ def choice(
     """
     rows: list[Json] = [{"when": condition, "next": target} for condition, target in branches]
     step = _given(name=name, choice=rows, default=default, when=when)
-    return {**step, **_given(delay=_duration(delay), limit=limit)}
+    return {
+        **step,
+        **_given(delay=_duration(delay), limit=limit, catch=_rows(catch), compensate=compensate),
+    }
 
 
 def wait(
     name: str,
     *,
-    signal: str,
+    signal: str | None = None,
+    any: Sequence[str] | None = None,  # noqa: A002 -- the word of the document
+    all: Sequence[str] | None = None,  # noqa: A002 -- the same
+    count: int | None = None,
+    schema: Mapping[str, object] | bool | None = None,
     timeout: Duration | None = None,
     on_timeout: str | None = None,
     **options: Unpack[StepOptions],
 ) -> Step:
-    """A step that waits for a signal; its output is `{"name", "payload", "sent_by",
-    "received_at"}`.
+    """A step that waits for a signal, for `any` of several, or for one of `all` of them.
 
-    After `timeout` the run goes to the step `on_timeout`, or the step fails with Timeout. Raises
-    ValueError for a bad duration.
+    Its output is `{"name", "payload", "sent_by", "received_at"}`; for `all`, and where it takes
+    `count` signals, a list of these. `schema` is a JSON Schema of the payload. After `timeout` the
+    run goes to the step `on_timeout`, or the step fails with Timeout. Raises ValueError unless
+    exactly one of `signal`, `any` and `all` is given, and for a bad duration.
     """
+    if sum(names is not None for names in (signal, any, all)) != 1:
+        raise ValueError(f"wait {name!r}: give `signal`, `any` or `all`, one of the three")
     target: dict[str, Json] | None = None if on_timeout is None else {"next": on_timeout}
-    awaited = _given(signal=signal, timeout=_duration(timeout), on_timeout=target)
+    awaited = _given(
+        signal=signal,
+        any=_listed(any),
+        all=_listed(all),
+        count=count,
+        schema=schema,
+        timeout=_duration(timeout),
+        on_timeout=target,
+    )
     return _step(name, options, wait=awaited)
+
+
+def parallel(
+    name: str,
+    branches: Mapping[str, Sequence[Step]],
+    *,
+    on_error: Literal["fail_fast", "wait_all"] | None = None,
+    **options: Unpack[StepOptions],
+) -> Step:
+    """A step whose branches, each a list of steps, run at once; its output is an object, branch →
+    output of the branch's last step.
+
+    `on_error`: "fail_fast" (the default) cancels the others when a branch fails, "wait_all" lets
+    all settle. Raises ValueError for a bad duration.
+    """
+    lists = {branch: list(steps) for branch, steps in branches.items()}
+    return _step(name, options, parallel=_given(on_error=on_error, branches=lists))
+
+
+def map_(
+    name: str,
+    items: Template,
+    steps: Sequence[Step],
+    *,
+    as_: str | None = None,
+    max_concurrency: int | None = None,
+    tolerate_count: int | None = None,
+    tolerate_percent: float | None = None,
+    **options: Unpack[StepOptions],
+) -> Step:
+    """A step that runs `steps` once for each item; its output is the list of their outputs.
+
+    `items` is a template that gives a list, `as_` how expressions call the item (default "item").
+    At most `max_concurrency` items (default 100) are worked on at once. So many failed ones are
+    tolerated, by number or by share: a tolerated item's output is null. Raises ValueError when both
+    are given, and for a bad duration.
+    """
+    if tolerate_count is not None and tolerate_percent is not None:
+        raise ValueError(f"map {name!r}: tolerate failures by number or by share, not both")
+    tolerate = _given(count=tolerate_count, percent=tolerate_percent)
+    body = _given(
+        items=items,
+        max_concurrency=max_concurrency,
+        tolerate=tolerate or None,
+        steps=list(steps),
+        **{"as": as_},
+    )
+    return _step(name, options, map=body)
+
+
+def run(
+    name: str,
+    workflow: str,
+    *,
+    version: int | None = None,
+    input: Template = None,  # noqa: A002 -- the word of the document
+    key: str | None = None,
+    detached: bool | None = None,
+    **options: Unpack[StepOptions],
+) -> Step:
+    """A step that runs another workflow, a child; its output is the child's.
+
+    `version` default the newest, `input` default the input of this run, `key` a template of the
+    child's key. A `detached` child is started and not waited for: the output is `{"run_id"}`.
+    Raises ValueError for a bad duration.
+    """
+    child = _given(workflow=workflow, version=version, input=input, key=key, detached=detached)
+    return _step(name, options, run=child)
 
 
 def sleep(
@@ -210,12 +305,41 @@ def timeouts(
     )
 
 
-def repeat(*, delay: Duration | None = None, limit: int | None = None) -> dict[str, Json]:
-    """How a task step goes on when its worker answers `Again`: the wait, and the most iterations.
+def repeat(
+    *, delay: Duration | None = None, limit: int | None = None, while_: str | None = None
+) -> dict[str, Json]:
+    """How a task step goes on when its worker answers `Again`, or where `while_`, a condition over
+    `output`, `iteration` and `last`, holds: the wait, and the most iterations.
 
     Raises ValueError for a bad duration.
     """
-    return _given(delay=_duration(delay), limit=limit)
+    return _given(delay=_duration(delay), limit=limit, **{"while": while_})
+
+
+def catch(
+    next: str,  # noqa: A002 -- the word of the document
+    *,
+    errors: Sequence[str] | None = None,
+    when: str | None = None,
+) -> dict[str, Json]:
+    """A row of `catch`: when the step fails with one of these error types (default: any), and
+    `when`, a condition over `error`, holds, the list goes on at the step `next`."""
+    return _given(errors=_listed(errors), when=when, next=next)
+
+
+def compensate(
+    task: str,
+    *,
+    queue: str | None = None,
+    input: Template = None,  # noqa: A002 -- the word of the document
+    retry: Mapping[str, Json] | None = None,
+    timeouts: Mapping[str, Json] | None = None,
+) -> dict[str, Json]:
+    """What undoes a completed step: a task, whose `input` may use `output` and `error`.
+
+    `queue` default that of the step's own task; `input` default the step's output.
+    """
+    return _given(task=task, queue=queue, input=input, retry=retry, timeouts=timeouts)
 
 
 def _step(name: str, options: StepOptions, **fields: object) -> Step:
@@ -225,8 +349,19 @@ def _step(name: str, options: StepOptions, **fields: object) -> Step:
         next=options.get("next"),
         end=options.get("end"),
         limit=options.get("limit"),
+        after=_listed(options.get("after")),
+        catch=_rows(options.get("catch")),
+        compensate=options.get("compensate"),
     )
     return {"name": name, **_given(**fields), **common}
+
+
+def _listed(names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else list(names)
+
+
+def _rows(rows: Sequence[Mapping[str, Json]] | None) -> list[Mapping[str, Json]] | None:
+    return None if rows is None else list(rows)
 
 
 def _given(**fields: object) -> dict[str, Json]:
