@@ -166,7 +166,7 @@ async def test_bad_names_in_a_definition_are_all_reported_with_their_paths(
     assert "steps[0].name" in faults
     assert "steps[0].retry.max_attempts" in faults
     assert "steps[1].next" in faults
-    assert faults["steps[2].parallel"] == "not_yet"
+    assert faults["steps[2].parallel.branches"] == "wrong_type"
 
 
 def _bad_definition() -> Json:

@@ -293,3 +293,16 @@ def test_the_order_of_branches_makes_no_other_version() -> None:
         {"name": "p", "parallel": {"branches": {"y": [a_pass("b")], "x": [a_pass("a")]}}}
     )
     assert first.fingerprint == second.fingerprint
+    assert list(first.steps) == list(second.steps) == ["p", "p/x/a", "p/y/b"]
+    assert list(first.lists) == list(second.lists) == ["", "p/x", "p/y"]
+
+
+def test_a_definition_is_the_same_when_it_is_read_from_its_stored_text() -> None:
+    first = parse_definition(NESTED_YAML)
+    again = parse_definition(first.document)
+    assert list(again.steps) == list(first.steps)
+    assert list(again.lists.items()) == list(first.lists.items())
+    assert again.referenced == first.referenced
+    assert [step.spec for step in again.steps.values() if step.kind is StepKind.PARALLEL] == [
+        step.spec for step in first.steps.values() if step.kind is StepKind.PARALLEL
+    ]

@@ -41,12 +41,13 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 class Repeat(Struct, frozen=True, kw_only=True):
-    """How a task step goes on when its worker answers "again". `limit` counts iterations."""
+    """How a task step goes on when its worker answers "again", or where `again_while` holds.
+    `limit` counts iterations."""
 
     delay_ms: int = 0
     limit: int = 1_000
     again_while: Condition | None = None
-    """`while`: asked when the worker did not answer "again"; sees `output`."""
+    """`while`: asked when the worker did not answer "again"; sees `output`, `iteration`, `last`."""
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True):
@@ -115,7 +116,10 @@ class SleepSpec(Struct, frozen=True, kw_only=True):
 
 class ParallelSpec(Struct, frozen=True, kw_only=True):
     """kind `parallel`: its branches run at once, each a list of its own. Without `wait_all` the
-    first failure cancels the others at once."""
+    first failure cancels the others at once.
+
+    The branches are in the order of their names, as in the stored document.
+    """
 
     branches: tuple[str, ...]
     wait_all: bool = False

@@ -33,7 +33,7 @@ _MAP: Final = frozenset({"items", "as", "max_concurrency", "tolerate", "steps"})
 _PARALLEL: Final = frozenset({"on_error", "branches"})
 
 
-def read_spec(kind: StepKind, fields: Fields, context: StepContext) -> StepSpec | None:  # noqa: PLR0911
+def read_spec(kind: StepKind, fields: Fields, context: StepContext) -> StepSpec | None:  # noqa: PLR0911 - one for each kind
     """The spec of a step of this kind; None when it has faults. Inner lists are read apart."""
     match kind:
         case StepKind.TASK:
@@ -193,7 +193,8 @@ def _parallel(parent: Fields) -> ParallelSpec | None:
             holder.fault("", "a branch needs a name", FaultCode.BAD_NAME)
         else:
             holder.name(name, check_step)
-    return ParallelSpec(branches=tuple(branches), wait_all=on_error == "wait_all")
+    # In the order of the stored text, whose keys are sorted: it must not depend on who parsed it.
+    return ParallelSpec(branches=tuple(sorted(branches)), wait_all=on_error == "wait_all")
 
 
 def _map(parent: Fields, context: StepContext) -> MapSpec | None:

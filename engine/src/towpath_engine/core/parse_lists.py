@@ -198,7 +198,7 @@ class ListReader:
         branches = parallel.get("branches") if is_object(parallel) else None
         if is_object(branches):
             inner = Fields(branches, fields.place("parallel.branches"), self._faults)
-            for branch in branches:
+            for branch in sorted(branches):
                 self._list(inner, branch, replace(around, place=f"{around.place}/{branch}"))
 
 
