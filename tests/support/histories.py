@@ -13,7 +13,7 @@ import msgspec
 
 from tests.support.builders import BEGIN, a_cause
 from tests.support.drawn_definitions import SIGNALS, definitions
-from tests.support.invariants import PLAIN_WAITS, live_tokens
+from tests.support.invariants import PLAIN_WAITS, is_split, live_tokens
 from tests.support.tallies import Tally
 from tests.support.worlds import Servers
 from towpath_engine.core.effects import Decision, DispatchStep
@@ -272,7 +272,7 @@ class World(Servers):
         for count in range(CALM_STEPS_MAX):
             if self.run.status in SETTLED_RUN:
                 return
-            if self.run.cursor is not None:
+            if is_split(self.run):
                 self.continues()
             elif self.run.seq == 0:
                 self.begins()

@@ -31,10 +31,11 @@ from towpath_engine.core.model import Run, Step, Transition
 from towpath_engine.core.paths import (
     item_path,
     live_path,
-    owner_of,
+    parts_path,
     place_of,
+    told_path,
+    upper_of,
     visit_path,
-    whole_of_item,
     within,
 )
 from towpath_engine.core.states import (
@@ -44,7 +45,6 @@ from towpath_engine.core.states import (
     SETTLED_STEP,
     WHOLE,
     RunStatus,
-    StepKind,
     StepStatus,
     WaitReason,
 )
@@ -179,7 +179,7 @@ class Watcher:
     def _check_message(self, step: Step, effect: DispatchStep) -> None:
         body = msgspec.json.decode(effect.body, type=StepDispatch)
         is_undo = step.status is StepStatus.COMPENSATING
-        assert body.step == live_path(step.path)
+        assert body.step == told_path(step.path)
         assert (body.attempt, body.token, body.task) == (step.attempt, step.token, step.task)
         assert (body.compensation is not None) == is_undo
         identity = (live_path(step.path), step.visit, step.iteration, is_undo)
@@ -224,7 +224,7 @@ class Watcher:
         for step in self._open.values():
             if step.kind in WHOLE and step.status is StepStatus.RUNNING:
                 _check_parts(self._definition, step, rows)
-        if run.cursor is None and run.status not in SETTLED_RUN:
+        if not is_split(run) and run.status not in SETTLED_RUN:
             self._check_tree(run, rows)
 
     def _check_tree(self, run: Run, rows: Mapping[str, Step]) -> None:
@@ -232,7 +232,7 @@ class Watcher:
         parts or steps is open only because of these."""
         owners: set[str] = set()
         for step in self._open.values():
-            owner = upper(step)
+            owner = upper_of(step.path)
             owners.add(owner)
             if step.status in _OUTLIVES or owner == "":
                 continue
@@ -359,20 +359,14 @@ def _chain_of(run: Run, rows: Mapping[str, Step]) -> Iterator[Visit]:
         top = row.undo_below
 
 
-def upper(step: Step) -> str:
-    """What a row belongs to: the owner of its list, or the whole of a part."""
-    path = live_path(step.path)
-    return whole_of_item(path) if step.kind is StepKind.ITEM else owner_of(path)
-
-
 def part_paths(definition: Definition, whole: Step) -> list[str]:
     """The paths of the parts of a whole that were started, in order."""
     assert whole.parts is not None, f"{whole.path} has no counters"
-    started = whole.parts.started
+    started, begin = whole.parts.started, parts_path(whole.path, whole.visit)
     spec = definition.steps[place_of(whole.path)].spec
     if isinstance(spec, ParallelSpec):
-        return [within(whole.path, name) for name in spec.branches[:started]]
-    return [item_path(whole.path, index) for index in range(started)]
+        return [within(begin, name) for name in spec.branches[:started]]
+    return [item_path(begin, index) for index in range(started)]
 
 
 def _check_parts(definition: Definition, whole: Step, rows: Mapping[str, Step]) -> None:
@@ -397,10 +391,15 @@ def live_tokens(run: Run) -> set[str]:
     return {step.token for step in run.steps.values() if step.token is not None}
 
 
+def is_split(run: Run) -> bool:
+    """Whether something is left to be done at once; what only a retry may go on with is not."""
+    return run.cursor is not None and not run.cursor.split("\n")[-1].startswith("later ")
+
+
 def is_alive(run: Run, opened: Collection[Step]) -> bool:
     """Whether something will have the run go on: an instant, a message, an operator. An open step
     that is no whole and no part has one of these, see `check_step`."""
-    if run.paused_at is not None or run.cursor is not None:
+    if run.paused_at is not None or is_split(run):
         return True
     if run.status is RunStatus.PENDING:
         return run.start_at is not None or run.held_by is not None

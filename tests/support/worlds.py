@@ -25,9 +25,9 @@ from towpath_engine.core.effects import (
     Verdict,
 )
 from towpath_engine.core.events import ChildSettled, Event, ReportReceived
-from towpath_engine.core.gate import OPEN, gate_of_history
+from towpath_engine.core.gate import gate_of_history
 from towpath_engine.core.model import Failure, Run, Step
-from towpath_engine.core.paths import ROOT, live_path, owner_of
+from towpath_engine.core.paths import ROOT, owner_of, whole_of_item
 from towpath_engine.core.states import OPEN_STEP, PART, RunStatus, StepKind
 from towpath_protocol.reports import Report, StepCompleted, StepFailed, StepReleased
 
@@ -135,7 +135,7 @@ class Servers(Story):
             for path, step in self.steps.items()
             if path in needed.paths
             or step.status in needed.statuses
-            or (step.kind in PART and whole_of(step) in needed.parts_of)
+            or (step.kind in PART and begin_of(step) in needed.parts_of)
         }
 
     def as_loaded(self) -> Run:
@@ -241,10 +241,6 @@ class Servers(Story):
         return ends, steps
 
 
-def whole_of(part: Step) -> str:
-    """The path of the whole that a part belongs to."""
-    path = live_path(part.path)
-    return path.rpartition("[")[0] if part.kind is StepKind.ITEM else owner_of(path)
-
-
-__all__ = ["OPEN", "REVIVALS", "Servers", "whole_of"]
+def begin_of(part: Step) -> str:
+    """What the paths of a part and of its siblings begin with."""
+    return whole_of_item(part.path) if part.kind is StepKind.ITEM else owner_of(part.path)
