@@ -56,7 +56,8 @@ def _resume(changes: Changes) -> Verdict:
         begin_run(changes)
         return Verdict.APPLIED
     for step in changes.open_steps():
-        if step.status is StepStatus.READY and step.held_by == HELD_BY_RUN:
+        is_held = step.stage is StepStatus.READY and step.held_by == HELD_BY_RUN
+        if is_held and changes.is_live(step):
             dispatch(changes, step, step.attempt)
     return Verdict.APPLIED
 
@@ -65,7 +66,7 @@ def _admit_step(changes: Changes, path: str) -> Verdict:
     """Try again to dispatch a ready step. IGNORED when it is not held any more, or still by the
     same. What something else holds now says so, and is found among that one's rows."""
     step = changes.step(path)
-    if step is None or step.status is not StepStatus.READY:
+    if step is None or step.stage is not StepStatus.READY or not changes.is_live(step):
         return Verdict.IGNORED
     if holder_of_step(changes.run, step, changes.gate) == step.held_by:
         return Verdict.IGNORED

@@ -12,7 +12,7 @@ from towpath_engine.core.model import Failure, Step
 from towpath_engine.core.payloads import remember_signs
 from towpath_engine.core.retry import NoRetry, RetryIn, decide_retry
 from towpath_engine.core.scope import Scope
-from towpath_engine.core.settling import fail_step_and_run
+from towpath_engine.core.settling import fail_step
 from towpath_engine.core.states import StepStatus, WaitReason
 from towpath_engine.core.transitions import StepChange
 
@@ -28,12 +28,12 @@ def begin_iteration(changes: Changes, step: Step) -> None:
         try:
             rendered = spec.input.render(Scope(changes, step))
         except ExpressionFailed as failed:
-            fail_step_and_run(changes, step, failures.from_expression(failed))
+            fail_step(changes, step, failures.from_expression(failed))
             return
         size_max = changes.run.limits.payload_bytes_max
         if len(rendered) > size_max:
             too_large = failures.too_large("the input", len(rendered), size_max)
-            fail_step_and_run(changes, step, too_large)
+            fail_step(changes, step, too_large)
             return
     dispatch(changes, replace(step, input=rendered), 1)
 
@@ -89,7 +89,7 @@ def fail_attempt(
     )
     match outcome:
         case NoRetry(failure=final):
-            fail_step_and_run(changes, step, final)
+            fail_step(changes, step, final)
         case RetryIn(wait_ms=wait_ms):
             facts = {**failures.to_facts(kept), "wait_ms": wait_ms}
             parked = replace(_parked(step), last_error=kept, release_count=0)
@@ -99,7 +99,7 @@ def fail_attempt(
 def fail_at_step_timeout(changes: Changes, step: Step, timeout_ms: int | None) -> None:
     """The step timeout has passed: no retry, whatever the step is doing."""
     changes.revoke(step, reason="step timeout")
-    fail_step_and_run(changes, step, failures.timed_out("step", timeout_ms))
+    fail_step(changes, step, failures.timed_out("step", timeout_ms))
 
 
 def repeat(changes: Changes, step: Step, output: bytes, after_ms: int | None) -> None:
@@ -111,7 +111,7 @@ def repeat(changes: Changes, step: Step, output: bytes, after_ms: int | None) ->
             message=f"the step has run {rule.limit} iterations and wants another one",
             retryable=False,
         )
-        fail_step_and_run(changes, step, failure)
+        fail_step(changes, step, failure)
         return
     wait_ms = rule.delay_ms if after_ms is None else after_ms
     parked = replace(_parked(step), last_output=output, last_error=None, release_count=0)

@@ -5,6 +5,7 @@ The only mutable object of the core. It lives for one call of `decide` and is tu
 up in the transition tables and write the history.
 """
 
+import heapq
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
@@ -23,10 +24,18 @@ from towpath_engine.core.effects import (
     Effect,
     RevokeToken,
 )
+from towpath_engine.core.forgetting import forgettable
 from towpath_engine.core.gate import OPEN, Gate
 from towpath_engine.core.model import Cause, Run, Step, Transition
-from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, SETTLED_STEP, StepStatus
-from towpath_engine.core.stepmap import StepMap
+from towpath_engine.core.paths import ROOT, name_of, place_of, told_path, upper_of, within
+from towpath_engine.core.states import (
+    OPEN_STEP,
+    PART,
+    SETTLED_RUN,
+    RunStatus,
+    StepStatus,
+)
+from towpath_engine.core.stepmap import Counts, StepMap, counts_of
 from towpath_engine.core.transitions import RunChange, StepChange, run_after, step_after
 from towpath_protocol import codec
 from towpath_protocol.events import EventName
@@ -43,8 +52,8 @@ _ANNOUNCED: Final = frozenset(name.value for name in EventName)
 _REPEATABLE: Final = frozenset({StepChange.ANNOUNCED, StepChange.REDISPATCHED})
 
 
-class StepNotLoaded(Exception):  # noqa: N818 - named for what happened
-    """The run was loaded without a step that the decision needs: a bug of the loader."""
+_BEGUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING})
+_OUTLIVES: Final = frozenset({StepStatus.CANCELLING, StepStatus.COMPENSATING})
 
 
 class StepsNeeded(Exception):  # noqa: N818 - named for what it asks
@@ -81,7 +90,10 @@ class Changes:
         self._cause = cause
         self._seed = seed
         self._steps: dict[str, Step] = {}
-        self._reached = bytearray(run.reached)
+        self.agenda: list[str] = []
+        """What is to be done, the next entry last: see core.agenda."""
+        self._counts = self._before.counts
+        self._opened: dict[str, dict[str, bool]] = {}
         self._token_count = 0
         self._decoded: dict[str, tuple[bytes, object]] = {}
         self._payloads: dict[int, dict[str, object]] = {}
@@ -99,29 +111,84 @@ class Changes:
         return len(self.transitions) >= self.run.limits.transitions_per_decision_max
 
     def step(self, path: str) -> Step | None:
-        """The step as it is now, or None when it has no row (yet)."""
+        """The step as it is now, or None when it has no row, or none that is loaded."""
         return self._steps.get(path) or self._before.find(path)
+
+    def need(self, path: str) -> Step:
+        """The row at this path, which there is. Raises StepsNeeded when it is not loaded."""
+        row = self.step(path)
+        if row is None:
+            raise StepsNeeded(paths=(path,))
+        return row
 
     def definition_of(self, path: str) -> StepDef:
         """What the definition says about the step."""
-        return self.run.definition.steps[path]
+        return self.run.definition.steps[place_of(path)]
 
     def open_steps(self) -> list[Step]:
-        """The steps that are open now, in path order."""
+        """The steps that are open now, in path order. Costs as much as is open."""
         opened = {**self._before.open, **self._steps}
         return [opened[path] for path in sorted(opened) if opened[path].status in OPEN_STEP]
 
     @property
-    def open_count(self) -> int:
-        """How many steps are open now; costs what the decision has changed, not what is open."""
-        opened = self._before.open
-        return len(opened) + sum(
-            (step.status in OPEN_STEP) - (path in opened) for path, step in self._steps.items()
+    def counts(self) -> Counts:
+        """How many steps are open now, and how they stand."""
+        return self._counts
+
+    def open_below(self, path: str, count_max: int | None = None) -> list[str]:
+        """The paths of the open steps right below an owner or a whole: the first `count_max`, in
+        order of path."""
+        before = self._before.below(path)
+        now = self._opened.get(path)
+        if now is None:
+            found = before.keys()
+        else:
+            found = {one for one in before if now.get(one, True)}
+            found |= {one for one, is_open in now.items() if is_open}
+        if count_max is not None and len(found) > count_max:
+            return heapq.nsmallest(count_max, found)
+        return sorted(found)
+
+    def is_empty(self, owner: str) -> bool:
+        """Whether no step of this owner's list is open."""
+        now = self._opened.get(owner, {})
+        left = len(self._before.below(owner)) + sum(
+            is_open - (path in self._before.below(owner)) for path, is_open in now.items()
         )
+        return left == 0
+
+    def waits(self, signal: str) -> list[Step]:
+        """The steps that waited for this signal when the decision began, in order of path; only
+        those that may take it."""
+        found = (self.step(path) for path in self._before.waits(signal))
+        return [step for step in found if step is not None and self.is_live(step)]
+
+    def is_live(self, step: Step) -> bool:
+        """Whether something may still happen to the step: it is open and so is all that it belongs
+        to, in a run that is not ending. What is being cancelled or undone outlives these."""
+        if step.status in _OUTLIVES:
+            return True
+        if self.run.ending is not None or step.status not in OPEN_STEP:
+            return False
+        return self.is_owner_open(upper_of(step.path))
+
+    def is_owner_open(self, path: str) -> bool:
+        """Whether a row to which others belong is open, and all that it belongs to."""
+        while path != ROOT:
+            row = self.step(path)
+            if row is None or row.status is not StepStatus.RUNNING:
+                return False
+            path = upper_of(path)
+        return self.run.status in _BEGUN and self.run.ending is None
 
     def step_of_token(self, token: str) -> Step | None:
-        """The open step whose live attempt has this token."""
-        return next((step for step in self.open_steps() if step.token == token), None)
+        """The step whose live attempt has this token, if something may still happen to it."""
+        step = self._before.named(token)
+        return step if step is not None and self.is_live(step) else None
+
+    def step_of_child(self, run_id: str) -> Step | None:
+        """The step that waits for this child run, if something may still happen to it."""
+        return self.step_of_token(run_id)
 
     def decode(self, name: str, value: bytes) -> object:
         """The value of JSON text; decoded once a decision for each `name` while it is the same."""
@@ -132,34 +199,59 @@ class Changes:
         self._decoded[name] = (value, decoded)
         return decoded
 
-    # Which steps were reached
+    # What an owner knows of its list
 
-    def reached(self, index: int) -> bool:
-        """Whether the step with this index of the definition was ever entered."""
+    def reached(self, owner: str, index: int) -> bool:
+        """Whether the step with this index in the list of the owner was ever entered."""
         place, bit = divmod(index, 8)
-        return place < len(self._reached) and bool(self._reached[place] >> bit & 1)
+        bitmap = self._reached_of(owner)
+        return place < len(bitmap) and bool(bitmap[place] >> bit & 1)
 
-    def reach(self, index: int) -> None:
+    def reached_count(self, owner: str) -> int:
+        """How many of them were."""
+        return int.from_bytes(self._reached_of(owner), "little").bit_count()
+
+    def reach(self, owner: str, index: int) -> None:
         """Remember that it was."""
-        place, bit = divmod(index, 8)
-        if place >= len(self._reached):
-            self._reached.extend(bytes(place + 1 - len(self._reached)))
-        self._reached[place] |= 1 << bit
+        bitmap = int.from_bytes(self._reached_of(owner), "little") | 1 << index
+        self._set_reached(owner, bitmap)
 
-    def unreach(self, index: int) -> None:
+    def unreach(self, owner: str, index: int) -> None:
         """Forget that it was: a redrive takes the step back."""
-        place, bit = divmod(index, 8)
-        if place < len(self._reached):
-            self._reached[place] &= ~(1 << bit)
+        bitmap = int.from_bytes(self._reached_of(owner), "little") & ~(1 << index)
+        self._set_reached(owner, bitmap)
 
-    def unreached(self, step_def: StepDef) -> Step:
+    def _reached_of(self, owner: str) -> bytes:
+        return self.run.reached if owner == ROOT else self.need(owner).reached
+
+    def _set_reached(self, owner: str, bitmap: int) -> None:
+        reached = bitmap.to_bytes((bitmap.bit_length() + 7) // 8, "little")
+        if owner == ROOT:
+            self.run = replace(self.run, reached=reached)
+        else:
+            self.put(replace(self.need(owner), reached=reached))
+
+    def owner_last_step(self, owner: str) -> str | None:
+        """Path of the step of the owner's list that settled last; None: it has just begun."""
+        return self.run.last_step if owner == ROOT else self.need(owner).last_step
+
+    def settle_last(self, path: str) -> None:
+        """Remember with its owner that this step settled last."""
+        owner = upper_of(path)
+        if owner == ROOT:
+            self.run = replace(self.run, last_step=path)
+        else:
+            self.put(replace(self.need(owner), last_step=path))
+
+    def unreached(self, step_def: StepDef, owner: str = ROOT) -> Step:
         """A step that the run has not come to, or not since a redrive took it back. Its next visit
         has a number that none before had, whether or not its row is loaded."""
-        row = self.step(step_def.path)
+        path = within(owner, name_of(step_def.path))
+        row = self.step(path)
         return Step(
-            path=step_def.path,
+            path=path,
             kind=step_def.kind,
-            visit=self.run.visit_base + 1,
+            visit=(self.run.visit_base if owner == ROOT else 0) + 1,
             revival_count=self.run.revival_count,
             last_output=None if row is None else row.last_output,
         )
@@ -168,7 +260,14 @@ class Changes:
 
     def put(self, step: Step) -> None:
         """Keep a step whose status did not change."""
+        before = self.step(step.path)
         self._steps[step.path] = step
+        was_open = before is not None and before.status in OPEN_STEP
+        is_open = step.status in OPEN_STEP
+        if was_open or is_open:
+            self._counts = self._counts.minus(counts_of(before)).plus(counts_of(step))
+        if was_open != is_open:
+            self._opened.setdefault(upper_of(step.path), {})[step.path] = is_open
 
     def move(self, step: Step, change: StepChange, facts: Facts | None = None) -> Step:
         """Write `step` with the status after `change`, and the transition; announce it if the
@@ -218,13 +317,15 @@ class Changes:
         self.run = replace(self.run, status=after)
         self._announce(change.value, step=None, facts=facts)
 
-    def skip_unreached(self, paths: Iterable[tuple[str, StepDef]]) -> None:
-        """End the steps that a settling run never reached as skipped. They are in the history,
-        but nobody is told of each."""
+    def skip_unreached(self) -> None:
+        """End the steps of the workflow's own list that a settling run never reached as skipped.
+        They are in the history, but nobody is told of each."""
         told = len(self.effects)
-        for path, step_def in paths:
+        definition = self.run.definition
+        for path in definition.root.steps:
+            step_def = definition.steps[path]
             step = self.step(path)
-            if not self.reached(step_def.index) and (
+            if not self.reached(ROOT, step_def.index) and (
                 step is None or step.status is StepStatus.PENDING
             ):
                 ended = replace(self.unreached(step_def), settled_at=self.now)
@@ -256,12 +357,13 @@ class Changes:
         self.effects.append(effect)
 
     def _announce(self, what: str, *, step: Step | None, facts: Facts | None) -> None:
-        if what in _ANNOUNCED:
+        # A branch or an item is no step: what becomes of it is told by its steps and its whole.
+        if what in _ANNOUNCED and (step is None or step.kind not in PART):
             self.emit(
                 Announce(
                     event=what,
                     seq=self.run.seq,
-                    step=None if step is None else step.path,
+                    step=None if step is None else told_path(step.path),
                     attempt=None if step is None else step.attempt or None,
                     data={} if facts is None else dict(facts),
                 )
@@ -274,7 +376,7 @@ class Changes:
             Announce(
                 event=EventName.CUSTOM.value,
                 seq=self.run.seq,
-                step=step.path,
+                step=told_path(step.path),
                 attempt=step.attempt,
                 data={"name": name, "data": data},
             )
@@ -291,7 +393,7 @@ class Changes:
         )
         if reason is not None:
             self.emit(
-                CancelAttempt(queue=step.queue, path=step.path, token=step.token, reason=reason)
+                CancelAttempt(queue=step.queue, path=told_path(step.path), token=step.token, reason=reason)
             )
 
     def new_token(self, step: Step) -> str:
@@ -316,8 +418,7 @@ class Changes:
         run = replace(
             self.run,
             version=self._base.version + 1,
-            reached=bytes(self._reached),
-            steps=self._before.derive(changed, self._forgettable(changed)),
+            steps=self._before.derive(changed, forgettable(self.run, self._base, self._before, self._steps)),
         )
         return Decision(
             run=run,
@@ -332,27 +433,6 @@ class Changes:
                 payload = msgspec.json.encode(values)
                 self.transitions[index] = replace(self.transitions[index], payload=payload)
         return tuple(self.transitions)
-
-    def _forgettable(self, changed: tuple[Step, ...]) -> list[str]:
-        """Settled steps that nothing will ask for again: a run in memory stays small."""
-        needed = self.run.definition.referenced
-        gone = [
-            step.path
-            for step in changed
-            if step.status in SETTLED_STEP
-            and step.path not in needed
-            and step.path != self.run.last_step
-        ]
-        previous = self._base.last_step
-        if previous is not None and previous != self.run.last_step and previous not in needed:
-            step = self.step(previous)
-            if step is not None and step.status is not StepStatus.PENDING:
-                gone.append(previous)
-        return [path for path in dict.fromkeys(gone) if not self._is_open(path)]
-
-    def _is_open(self, path: str) -> bool:
-        step = self.step(path)
-        return step is not None and step.status in OPEN_STEP
 
 
 def _without_dead_dispatches(effects: list[Effect]) -> tuple[Effect, ...]:

@@ -10,19 +10,21 @@ from typing import Final, assert_never
 
 from msgspec.structs import replace
 
-from towpath_engine.core import failures
+from towpath_engine.core import agenda, children, failures, waits
 from towpath_engine.core.admission import apply_admission
 from towpath_engine.core.attempts import fail_attempt, start_clock
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.dispatching import attempt_end, redispatch
-from towpath_engine.core.effects import Decision, KeepSignal, Verdict, refused
-from towpath_engine.core.entering import advance, take_signal
+from towpath_engine.core.dropping import cancel_step
+from towpath_engine.core.effects import Decision, Verdict, refused
 from towpath_engine.core.events import (
     AttemptLost,
     CancelRequested,
+    ChildSettled,
     DecisionContinued,
     DispatchDelivered,
     DispatchVanished,
+    DispatchWithdrawn,
     Event,
     PauseRequested,
     RedriveRequested,
@@ -38,11 +40,12 @@ from towpath_engine.core.instants import earliest
 from towpath_engine.core.model import Failure, Run, Step
 from towpath_engine.core.operators import revive
 from towpath_engine.core.reports import apply_report
-from towpath_engine.core.settling import fail_run, settle_run
-from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus, WaitReason
+from towpath_engine.core.settling import end_run, fail_run
+from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus
 from towpath_engine.core.stepmap import StepMap
 from towpath_engine.core.timers import begin_run, continue_run, run_due, step_due
 from towpath_engine.core.transitions import RunChange
+from towpath_engine.core.working import work_off
 from towpath_protocol.errors import ErrorCode
 from towpath_protocol.times import format_instant
 
@@ -53,34 +56,40 @@ def decide(run: Run, event: Event, now: datetime) -> Decision:
     """The outcome of `event` at the instant `now` (aware, UTC).
 
     With any verdict but APPLIED the decision holds the very run that was passed in, and nothing
-    else. `version` grows by one with every decision that changes the run. Raises
-    IllegalTransition or StepNotLoaded for a bug, never for anything that a message may say.
+    else. `version` grows by one with every decision that changes the run. Raises StepsNeeded when
+    rows are needed that are not loaded, and IllegalTransition for a bug, never for anything that a
+    message may say.
     """
     if run.status in SETTLED_RUN:
         ended = _after_the_end(run, event)
         if ended is not None:
             return ended
     changes = Changes(run, seed=event.seed, cause=event.cause, now=now, gate=event.gate)
+    changes.agenda += agenda.parse(run.cursor)
     outcome = _apply(changes, event)
     if isinstance(outcome, Decision):
         return outcome
     if outcome is not Verdict.APPLIED:
         return Decision(run=run, verdict=outcome)
+    work_off(changes)
     _check_size(changes)
     _settle_waiting(changes)
+    agenda.store(changes)
     return changes.decision()
 
 
 def step_of_token(run: Run, token: str) -> Step | None:
     """The open step whose live attempt has this token; None when there is none (any more)."""
-    opened = StepMap.of(run.steps).open
-    return next((step for step in opened.values() if step.token == token), None)
+    step = StepMap.of(run.steps).named(token)
+    return step if step is not None and step.token == token else None
 
 
 def _after_the_end(run: Run, event: Event) -> Decision | None:
     """Settled is settled: nothing changes it and nothing grows, but for an operator's will."""
     match event:
         case ReportReceived() | DispatchDelivered() | AttemptLost() | DispatchVanished():
+            return Decision(run=run, verdict=Verdict.STALE)
+        case ChildSettled() | DispatchWithdrawn():
             return Decision(run=run, verdict=Verdict.STALE)
         case RunBegun() | TimerDue() | DecisionContinued() | StepAdmitted():
             return Decision(run=run, verdict=Verdict.IGNORED)
@@ -101,7 +110,7 @@ def _apply(changes: Changes, event: Event) -> Verdict | Decision:  # noqa: PLR09
         case ReportReceived():
             return apply_report(changes, event)
         case SignalReceived():
-            return _receive_signal(changes, event)
+            return waits.receive(changes, event)
         case TimerDue():
             return run_due(changes) if event.path is None else step_due(changes, event.path)
         case CancelRequested():
@@ -112,7 +121,9 @@ def _apply(changes: Changes, event: Event) -> Verdict | Decision:  # noqa: PLR09
             return revive(changes, event)
         case DecisionContinued():
             return continue_run(changes)
-        case DispatchDelivered() | AttemptLost() | DispatchVanished():
+        case ChildSettled():
+            return children.settled(changes, event)
+        case DispatchDelivered() | AttemptLost() | DispatchVanished() | DispatchWithdrawn():
             return _observe(changes, event)
         case _:
             assert_never(event)
@@ -130,68 +141,29 @@ def _begin(changes: Changes) -> Verdict:
     return Verdict.APPLIED
 
 
-def _cancel(changes: Changes, event: CancelRequested) -> Verdict:
-    changes.run = replace(changes.run, cancelled_by=event.by, cancel_reason=event.reason)
-    facts = {"by": event.by, "reason": event.reason}
-    settle_run(changes, RunChange.CANCELLED, facts=facts)
-    return Verdict.APPLIED
-
-
-def _receive_signal(changes: Changes, event: SignalReceived) -> Verdict | Decision:
-    """Number the signal; a wait for its name takes it, else it is kept."""
+def _cancel(changes: Changes, event: CancelRequested) -> Verdict | Decision:
+    """The first end that a run comes to is its end; a second cancel is a quiet success."""
     run = changes.run
-    size, size_max = len(event.signal.payload), run.limits.payload_bytes_max
-    if size > size_max:
-        return refused(
-            run, ErrorCode.TOO_LARGE, f"the payload has {size} bytes, the limit is {size_max}"
-        )
-    waiting = next(
-        (
-            step
-            for step in changes.open_steps()
-            if step.waiting_for is WaitReason.SIGNAL and step.signal == event.signal.name
-        ),
-        None,
+    if run.ending is RunStatus.CANCELLED and run.status is not RunStatus.COMPENSATING:
+        return Verdict.IGNORED
+    if run.ending is not None:
+        message = f"run {run.id} is ending: {run.ending.value}"
+        return refused(run, ErrorCode.COMPENSATING, message)
+    wanted = event.compensate
+    undo = changes.run.definition.undo_on_failure if wanted is None else wanted
+    changes.run = replace(
+        run,
+        cancelled_by=event.by,
+        cancel_reason=event.reason,
+        compensation=RunStatus.COMPENSATING if undo else None,
     )
-    full = None if waiting is not None else _why_full(run, size)
-    if full is not None:
-        return refused(run, ErrorCode.SIGNALS_FULL, full)
-    signal = replace(event.signal, number=run.signal_count + 1)
-    kept = run.kept if waiting is not None else (*run.kept, signal)
-    changes.run = replace(run, signal_count=signal.number, kept=kept)
-    taken_by = None if waiting is None else waiting.path
-    changes.emit(KeepSignal(signal=signal, consumed_by=taken_by))
-    changes.move_run(
-        RunChange.SIGNALLED,
-        {
-            "signal": signal.name,
-            "number": signal.number,
-            "message_id": signal.message_id,
-            "sent_by": signal.sent_by,
-            "taken_by": taken_by,
-        },
-    )
-    if waiting is not None:
-        advance(changes, take_signal(changes, waiting, signal))
+    end_run(changes, RunStatus.CANCELLED)
     return Verdict.APPLIED
-
-
-def _why_full(run: Run, size: int) -> str | None:
-    """Why the run can't keep one more signal of so many bytes, or None."""
-    if len(run.kept) >= run.limits.signals_kept_max:
-        return f"run {run.id} keeps {len(run.kept)} signals that no step has taken"
-    kept_bytes = sum(len(signal.payload) for signal in run.kept)
-    bytes_max = run.limits.signals_kept_bytes_max
-    if kept_bytes + size > bytes_max:
-        return (
-            f"run {run.id} keeps {kept_bytes} bytes of signals that no step has taken; "
-            f"with {size} more it would have over {bytes_max}"
-        )
-    return None
 
 
 def _observe(
-    changes: Changes, event: DispatchDelivered | AttemptLost | DispatchVanished
+    changes: Changes,
+    event: DispatchDelivered | AttemptLost | DispatchVanished | DispatchWithdrawn,
 ) -> Verdict:
     """What the engine saw of a dispatch in the stream."""
     step = changes.step_of_token(event.token)
@@ -199,7 +171,7 @@ def _observe(
         return Verdict.STALE
     match event:
         case DispatchDelivered():
-            if step.status is StepStatus.RUNNING:
+            if step.stage is StepStatus.RUNNING:
                 return Verdict.IGNORED
             start_clock(changes, step, None)
         case AttemptLost():
@@ -212,6 +184,10 @@ def _observe(
             if step.worker_id is not None or _is_over(changes, step):
                 return Verdict.IGNORED
             redispatch(changes, step)
+        case DispatchWithdrawn():
+            if step.status is not StepStatus.CANCELLING:
+                return Verdict.IGNORED
+            cancel_step(changes, step, "its dispatch was taken back")
         case _:
             assert_never(event)
     return Verdict.APPLIED
@@ -228,14 +204,15 @@ def _is_over(changes: Changes, step: Step) -> bool:
 def _check_size(changes: Changes) -> None:
     """A run that loops for ever, or opens ever more steps, ends here. One that has not begun does
     neither."""
-    if changes.run.status not in _BEGUN:
+    if changes.run.status not in _BEGUN or changes.run.ending is not None:
         return
     limits = changes.run.limits
-    seq, opened = changes.run.seq, changes.open_count
+    seq, opened = changes.run.seq, changes.counts.open
     if seq >= limits.transitions_per_run_max:
         fail_run(changes, _too_big(seq, "transitions", limits.transitions_per_run_max))
     elif opened > limits.open_steps_per_run_max:
         fail_run(changes, _too_big(opened, "open steps", limits.open_steps_per_run_max))
+    work_off(changes)
 
 
 def _too_big(count: int, what: str, count_max: int) -> Failure:
@@ -244,11 +221,12 @@ def _too_big(count: int, what: str, count_max: int) -> Failure:
 
 
 def _settle_waiting(changes: Changes) -> None:
-    """A run is waiting exactly while it has open steps and every one of them waits."""
+    """A run is waiting exactly while it has open steps and every one of them waits; those that are
+    open because of others do not count."""
     if changes.run.status not in _BEGUN:
         return
-    opened = changes.open_steps()
-    idle = bool(opened) and all(step.status is StepStatus.WAITING for step in opened)
+    counts = changes.counts
+    idle = 0 < counts.leaves == counts.waiting
     if idle and changes.run.status is RunStatus.RUNNING:
         changes.move_run(RunChange.WAITING)
     elif not idle and changes.run.status is RunStatus.WAITING:

@@ -13,7 +13,8 @@ from towpath_engine.core.effects import DispatchStep
 from towpath_engine.core.gate import HELD_BY_FACT, holder_of_step
 from towpath_engine.core.instants import earliest, plus_ms, seconds_until
 from towpath_engine.core.model import Run, Step
-from towpath_engine.core.settling import fail_step_and_run
+from towpath_engine.core.paths import place_of, told_path
+from towpath_engine.core.settling import fail_step
 from towpath_engine.core.transitions import StepChange
 from towpath_protocol import codec
 from towpath_protocol.dispatch import StepDispatch
@@ -30,9 +31,10 @@ class NotDispatched(Exception):  # noqa: N818 - named for what happened
 
 def task_spec(run: Run, path: str) -> TaskSpec:
     """What the definition says of a task step. Raises NotDispatched for any other kind."""
-    spec = run.definition.steps[path].spec
+    step_def = run.definition.steps[place_of(path)]
+    spec = step_def.spec
     if not isinstance(spec, TaskSpec):
-        raise NotDispatched(f"step {path} is a {run.definition.steps[path].kind}, not a task")
+        raise NotDispatched(f"step {path} is a {step_def.kind}, not a task")
     return spec
 
 
@@ -61,7 +63,7 @@ def dispatch_body(run: Run, step: Step) -> bytes:
         workflow=run.workflow,
         version=run.workflow_version,
         key=run.key,
-        step=step.path,
+        step=told_path(step.path),
         task=spec.task,
         queue=spec.queue,
         priority=PRIORITIES[run.priority],
@@ -122,7 +124,7 @@ def dispatch(changes: Changes, step: Step, attempt: int) -> None:
     size_max = changes.run.limits.dispatch_bytes_max
     if len(body) > size_max:
         too_large = failures.too_large("the dispatch", len(body), size_max)
-        fail_step_and_run(changes, step, too_large)
+        fail_step(changes, step, too_large)
         return
     moved = changes.move(fresh, StepChange.DISPATCHED)
     _emit(changes, moved, body)

@@ -1,41 +1,35 @@
 """Coming to a step: visit limit, `when`, `delay`, then what its kind does.
 
-Steps that need no worker are decided on the spot, one after another in a loop, so that hundreds
-of them cost one decision. A decision that has reached its limit of transitions leaves `cursor` on
-the run and goes on in the next one.
+Steps that need no worker are decided on the spot and put what follows them on the agenda, so that
+hundreds of them cost one decision.
 """
 
 from datetime import datetime
-from enum import Enum, auto
 from typing import assert_never
 
-import msgspec
 from msgspec.structs import replace
 
-from towpath_engine.core import failures
+from towpath_engine.core import children, failures, undo_stack, waits, wholes
 from towpath_engine.core.attempts import begin_iteration, wake_attempt
-from towpath_engine.core.changes import Changes, StepNotLoaded
+from towpath_engine.core.changes import Changes
 from towpath_engine.core.definition import (
     ChoiceSpec,
+    MapSpec,
+    ParallelSpec,
     PassSpec,
+    RunSpec,
     SleepSpec,
     StepDef,
     TaskSpec,
     WaitSpec,
 )
-from towpath_engine.core.effects import ConsumeSignal, ContinueLater
 from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.instants import LATEST, plus_ms
-from towpath_engine.core.model import Failure, KeptSignal, Step
+from towpath_engine.core.model import Failure, Step
+from towpath_engine.core.paths import ROOT, name_of, upper_of
 from towpath_engine.core.payloads import remember_replaced
 from towpath_engine.core.scope import Scope
-from towpath_engine.core.settling import (
-    NULL,
-    complete_step,
-    fail_step,
-    fail_step_and_run,
-    finish_list,
-)
+from towpath_engine.core.settling import NULL, complete_step, fail_step, skip_step
 from towpath_engine.core.states import StepStatus, WaitReason
 from towpath_engine.core.transitions import StepChange
 from towpath_protocol import codec
@@ -43,89 +37,72 @@ from towpath_protocol.errors import ProtocolError
 from towpath_protocol.times import format_instant, parse_instant
 
 
-class Stop(Enum):
-    """Why there is no step to enter next."""
-
-    HERE = auto()
-    """The step stays open, or the run has settled."""
-
-
-Onward = str | None | Stop
-"""The path of the step to enter next; None: the list is at its end."""
+def enter(changes: Changes, path: str) -> None:
+    """A visit of the step begins, unless what it belongs to is over."""
+    if changes.is_owner_open(upper_of(path)):
+        enter_step(changes, path)
 
 
-def advance(changes: Changes, onward: Onward) -> None:
-    """Enter steps until one stays open, the run settles, or the decision is full."""
-    while not isinstance(onward, Stop):
-        if onward is None:
-            finish_list(changes)
-            return
-        if changes.full:
-            changes.run = replace(changes.run, cursor=onward)
-            changes.emit(ContinueLater())
-            return
-        onward = enter_step(changes, onward)
-
-
-def enter_step(changes: Changes, path: str, *, given: bytes | None = None) -> Onward:
+def enter_step(changes: Changes, path: str, *, given: bytes | None = None) -> None:
     """A visit of the step begins, with the input that an operator has `given` it, if any."""
     step_def = changes.definition_of(path)
-    step = _visited(changes, step_def)
+    step = _visited(changes, path, step_def)
     if given is not None:
         step = replace(step, input=given)
-    if step_def.limit is not None and step.visit - changes.run.visit_base > step_def.limit:
+    before = changes.run.visit_base if upper_of(path) == ROOT else 0
+    if step_def.limit is not None and step.visit - before > step_def.limit:
         failure = Failure(
             type=failures.VISIT_LIMIT,
             message=f"the run came here more than {step_def.limit} times",
             retryable=False,
         )
-        fail_step_and_run(changes, step, failure)
-        return Stop.HERE
-    return _pass_conditions(changes, step)
+        fail_step(changes, step, failure)
+        return
+    _pass_conditions(changes, step)
 
 
-def resume_step(changes: Changes, step: Step) -> Onward:
+def resume_step(changes: Changes, step: Step) -> None:
     """Go on with a visit that an operator revived: with its work, if the run had come as far, else
     with its conditions. A `limit` was asked when the visit began."""
     if step.ready_at is None:
-        return _pass_conditions(changes, step)
-    return _begin(changes, step)
+        _pass_conditions(changes, step)
+    else:
+        _begin(changes, step)
 
 
-def _pass_conditions(changes: Changes, step: Step) -> Onward:
+def _pass_conditions(changes: Changes, step: Step) -> None:
     """`when`, then `delay`, then the step begins."""
     step_def = changes.definition_of(step.path)
     if step_def.when is not None:
         try:
             wanted = step_def.when.evaluate(Scope(changes, step))
         except ExpressionFailed as failed:
-            fail_step_and_run(changes, step, failures.from_expression(failed))
-            return Stop.HERE
+            fail_step(changes, step, failures.from_expression(failed))
+            return
         if not wanted:
-            skipped = replace(step, settled_at=changes.now)
-            changes.move(skipped, StepChange.SKIPPED, {"reason": "when"})
-            return step_def.successor
+            skip_step(changes, step)
+            return
     if step_def.delay_ms is not None:
         _wait(changes, step, WaitReason.DELAY, plus_ms(changes.now, step_def.delay_ms))
-        return Stop.HERE
-    return _begin(changes, step)
+        return
+    _begin(changes, step)
 
 
-def _visited(changes: Changes, step_def: StepDef) -> Step:
+def _visited(changes: Changes, path: str, step_def: StepDef) -> Step:
     """The step as it is when a visit begins: everything of the visit before is gone, except its
     output, which expressions still see."""
-    earlier = changes.step(step_def.path)
+    owner = upper_of(path)
     spec = step_def.spec
     queue, task = (spec.queue, spec.task) if isinstance(spec, TaskSpec) else (None, None)
-    came_from = changes.run.last_step
-    if not changes.reached(step_def.index):
-        changes.reach(step_def.index)
-        first = changes.unreached(step_def)
+    came_from = changes.owner_last_step(owner)
+    if not changes.reached(owner, step_def.index):
+        changes.reach(owner, step_def.index)
+        first = changes.unreached(step_def, owner)
         return replace(first, queue=queue, task=task, came_from=came_from)
-    if earlier is None:
-        raise StepNotLoaded(f"run {changes.run.id} was loaded without step {step_def.path}")
+    earlier = changes.need(path)
+    undo_stack.archive(changes, earlier)
     again = Step(
-        path=step_def.path,
+        path=path,
         kind=step_def.kind,
         status=earlier.status,
         visit=earlier.visit + 1,
@@ -145,47 +122,52 @@ def last_output_of(step: Step) -> bytes | None:
     return step.output if step.status is StepStatus.COMPLETED else step.last_output
 
 
-def _begin(changes: Changes, step: Step) -> Onward:
+def _begin(changes: Changes, step: Step) -> None:
     """What the kind does, once `when` and `delay` are behind."""
     begun = replace(step, ready_at=changes.now, waiting_for=None, wake_at=None)
     try:
-        return _begin_kind(changes, begun)
+        _begin_kind(changes, begun)
     except ExpressionFailed as failed:
-        fail_step_and_run(changes, begun, failures.from_expression(failed))
-        return Stop.HERE
+        fail_step(changes, begun, failures.from_expression(failed))
 
 
-def _begin_kind(changes: Changes, step: Step) -> Onward:
+def _begin_kind(changes: Changes, step: Step) -> None:
+    """Raises ExpressionFailed when the step can't begin, before anything has changed."""
     spec = changes.definition_of(step.path).spec
     match spec:
         case TaskSpec():
             step_ms = spec.timeouts.step_ms
             deadline = None if step_ms is None else plus_ms(changes.now, step_ms)
             begin_iteration(changes, replace(step, step_deadline_at=deadline))
-            return Stop.HERE
         case PassSpec():
-            return _pass(changes, step, spec)
+            _pass(changes, step, spec)
         case ChoiceSpec():
-            return _choose(changes, step, spec)
+            _choose(changes, step, spec)
         case WaitSpec():
-            return _await_signal(changes, step, spec)
+            waits.begin(changes, step, spec)
         case SleepSpec():
-            return _sleep(changes, step, spec)
+            _sleep(changes, step, spec)
+        case ParallelSpec():
+            wholes.begin_parallel(changes, step, spec)
+        case MapSpec():
+            wholes.begin_map(changes, step, spec)
+        case RunSpec():
+            children.begin(changes, step, spec)
         case _:
             assert_never(spec)
 
 
-def _pass(changes: Changes, step: Step, spec: PassSpec) -> Onward:
+def _pass(changes: Changes, step: Step, spec: PassSpec) -> None:
     value = spec.value.render(Scope(changes, step))
     size_max = changes.run.limits.payload_bytes_max
     if len(value) > size_max:
         too_large = failures.too_large("the output", len(value), size_max)
-        fail_step_and_run(changes, step, too_large)
-        return Stop.HERE
-    return complete_step(changes, step, value)
+        fail_step(changes, step, too_large)
+        return
+    complete_step(changes, step, value)
 
 
-def _choose(changes: Changes, step: Step, spec: ChoiceSpec) -> Onward:
+def _choose(changes: Changes, step: Step, spec: ChoiceSpec) -> None:
     scope = Scope(changes, step)
     taken = (branch.next for branch in spec.branches if branch.when.evaluate(scope))
     chosen = next(taken, spec.default)
@@ -195,49 +177,22 @@ def _choose(changes: Changes, step: Step, spec: ChoiceSpec) -> Onward:
             message="no condition holds and there is no default",
             retryable=False,
         )
-        fail_step_and_run(changes, step, failure)
-        return Stop.HERE
-    complete_step(changes, step, codec.dumps({"chosen": chosen}), {"chosen": chosen})
-    return chosen
+        fail_step(changes, step, failure)
+        return
+    output = codec.dumps({"chosen": chosen})
+    complete_step(changes, step, output, {"chosen": chosen}, chosen=chosen)
 
 
-def _await_signal(changes: Changes, step: Step, spec: WaitSpec) -> Onward:
-    """Take the earliest kept signal of the name, or wait for one."""
-    kept = next((signal for signal in changes.run.kept if signal.name == spec.signal), None)
-    named = replace(step, signal=spec.signal)
-    if kept is None:
-        timeout_ms = spec.timeout_ms
-        until = None if timeout_ms is None else plus_ms(changes.now, timeout_ms)
-        _wait(changes, named, WaitReason.SIGNAL, until)
-        return Stop.HERE
-    others = tuple(signal for signal in changes.run.kept if signal.number != kept.number)
-    changes.run = replace(changes.run, kept=others)
-    changes.emit(ConsumeSignal(number=kept.number, consumed_by=step.path))
-    return take_signal(changes, named, kept)
-
-
-def take_signal(changes: Changes, step: Step, signal: KeptSignal) -> str | None:
-    """The wait is over: the signal is its output. Returns what follows."""
-    output = {
-        "name": signal.name,
-        "payload": msgspec.Raw(signal.payload),
-        "sent_by": signal.sent_by,
-        "received_at": format_instant(signal.received_at),
-    }
-    facts = {"signal": signal.name, "number": signal.number}
-    return complete_step(changes, step, msgspec.json.encode(output), facts)
-
-
-def _sleep(changes: Changes, step: Step, spec: SleepSpec) -> Onward:
+def _sleep(changes: Changes, step: Step, spec: SleepSpec) -> None:
     if spec.until is not None:
-        field = f"steps.{step.path}.until"
+        field = f"steps.{name_of(step.path)}.until"
         until = min(LATEST, _instant(spec.until.render(Scope(changes, step)), field))
     else:
         until = plus_ms(changes.now, spec.duration_ms or 0)
     if until <= changes.now:
-        return complete_step(changes, step, NULL)
+        complete_step(changes, step, NULL)
+        return
     _wait(changes, step, WaitReason.SLEEP, until)
-    return Stop.HERE
 
 
 def _instant(text: bytes, field: str) -> datetime:
@@ -261,12 +216,8 @@ def _no_instant(text: bytes, field: str) -> ExpressionFailed:
     )
 
 
-def _wait(changes: Changes, step: Step, reason: WaitReason, until: datetime | None) -> None:
-    facts: dict[str, object] = {"for": reason.value}
-    if until is not None:
-        facts["until"] = format_instant(until)
-    if step.signal is not None:
-        facts["signal"] = step.signal
+def _wait(changes: Changes, step: Step, reason: WaitReason, until: datetime) -> None:
+    facts = {"for": reason.value, "until": format_instant(until)}
     changes.move(replace(step, waiting_for=reason, wake_at=until), StepChange.WAITING, facts)
 
 
@@ -274,26 +225,14 @@ def wake(changes: Changes, step: Step) -> None:
     """The step's `wake_at` has come."""
     match step.waiting_for:
         case WaitReason.DELAY:
-            advance(changes, _begin(changes, step))
+            _begin(changes, step)
         case WaitReason.SLEEP:
-            advance(changes, complete_step(changes, step, NULL))
+            complete_step(changes, step, NULL)
         case WaitReason.SIGNAL:
-            _time_out_wait(changes, step)
+            waits.time_out(changes, step)
         case WaitReason.BACKOFF | WaitReason.REPEAT | WaitReason.RELEASED:
             wake_attempt(changes, step)
-        case None:
-            raise AssertionError(f"step {step.path} has an instant but does not wait")
+        case WaitReason.CHILD | None:
+            raise AssertionError(f"step {step.path} has an instant but waits for none")
         case _:
             assert_never(step.waiting_for)
-
-
-def _time_out_wait(changes: Changes, step: Step) -> None:
-    """No signal came. The step fails; with `on_timeout` the run goes on from there."""
-    spec = changes.definition_of(step.path).spec
-    assert isinstance(spec, WaitSpec), "only a wait waits for a signal"
-    failure = failures.timed_out("wait", spec.timeout_ms)
-    if spec.on_timeout_next is None:
-        fail_step_and_run(changes, step, failure)
-        return
-    fail_step(changes, step, failure)
-    advance(changes, spec.on_timeout_next)

@@ -7,6 +7,8 @@ class CoreLimits(Struct, frozen=True, kw_only=True):
     """Sizes in bytes of JSON text, counts per run. Every one is a setting of the same name."""
 
     payload_bytes_max: int = 256 * 1024
+    joined_output_bytes_max: int = 8 * 1024 * 1024
+    """Outputs and errors of the parts of a whole, together; also the items of a map."""
     metadata_bytes_max: int = 64 * 1024
     error_bytes_max: int = 16 * 1024
     progress_bytes_max: int = 16 * 1024

@@ -67,13 +67,14 @@ class Parts(Struct, frozen=True, kw_only=True, array_like=True):
     """How far a whole has come: counters, so that one more part costs the same as the first.
 
     `total` parts there are, the first `started` of them were started, `open` of these have not
-    settled, `failed` have failed.
+    settled, `failed` have failed. `size` are the bytes of the outputs of those that are completed.
     """
 
     total: int
     started: int = 0
     open: int = 0
     failed: int = 0
+    size: int = 0
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -249,9 +250,12 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def due_at(self) -> datetime | None:
         """The run's own next instant: at once when a decision was split (so that a sweep goes on
-        with it after a crash), else its delayed start, or its deadline."""
+        with it after a crash), else its delayed start, or its deadline, which ends nothing any more
+        once the run is ending."""
         if self.cursor is not None:
             return self.last_at
+        if self.ending is not None:
+            return None
         return self.start_at if self.start_at is not None else self.deadline_at
 
 

@@ -1,9 +1,10 @@
 """How a settled run goes on because an operator wants it: retry and redrive.
 
 A retry begins the step that failed (or those that a deadline cut off) again, in the same visit: the
-idempotency key stays, since effects of the failed attempts may have happened. A redrive goes back
-to any step that was reached: that step and all that can be reached from it are taken back, as if
-the run had not come to them, and are visited under new numbers, so that their keys are new.
+idempotency key stays, since effects of the failed attempts may have happened. What is around it (a
+whole, a branch, an item) is running again before it. A redrive goes back to any step of the
+workflow's own list that was reached: that step and all that can be reached from it are taken back,
+as if the run had not come to them, and are visited under new numbers, so that their keys are new.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,18 +13,21 @@ from typing import Final
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from towpath_engine.core import failures
-from towpath_engine.core.changes import NOT_REACHED, Changes, Facts, StepNotLoaded
-from towpath_engine.core.definition import ChoiceSpec, Repeat, StepDef, WaitSpec
-from towpath_engine.core.dispatching import task_spec
+from towpath_engine.core import agenda, undo_stack, undoing
+from towpath_engine.core.agenda import Verb
+from towpath_engine.core.changes import NOT_REACHED, Changes, Facts, StepsNeeded
+from towpath_engine.core.definition import ChoiceSpec, StepDef, WaitSpec
 from towpath_engine.core.effects import Decision, Verdict, refused
-from towpath_engine.core.entering import advance, enter_step, last_output_of, resume_step
+from towpath_engine.core.ended import ended_leaves, ended_steps, has_ended_at
+from towpath_engine.core.entering import enter_step, last_output_of
 from towpath_engine.core.events import RedriveRequested, RetryRequested
 from towpath_engine.core.instants import plus_ms
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.operations import Operation, refusal_of
+from towpath_engine.core.paths import ROOT, place_of
 from towpath_engine.core.payloads import remember_replaced
-from towpath_engine.core.states import SETTLED_RUN, StepKind, StepStatus
+from towpath_engine.core.revivals import edit_input, resume_list
+from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepKind, StepStatus
 from towpath_engine.core.transitions import RunChange, StepChange
 from towpath_protocol.errors import ErrorCode
 
@@ -39,7 +43,7 @@ class Refusal(Struct, frozen=True):
 
 
 def revive(changes: Changes, event: RetryRequested | RedriveRequested) -> Verdict | Decision:
-    """Have the settled run go on. All steps of the run must be loaded, since any may be done again.
+    """Have the settled run go on; what it has to do then is on the agenda.
 
     Refused: RUN_NOT_SETTLED, NOT_RETRYABLE, ALREADY_COMPENSATED, STEP_NOT_FOUND, STEP_NOT_REACHED,
     TOO_LARGE.
@@ -55,25 +59,34 @@ def revive(changes: Changes, event: RetryRequested | RedriveRequested) -> Verdic
 
 
 def done_again(decision: Decision) -> tuple[str, ...]:
-    """The steps that an applied retry or redrive does again, in order of path."""
+    """The steps that an applied retry or redrive does again, in order of path: those of its first
+    decision, should it be so large that it is split."""
     paths = {
         row.step
         for row in decision.transitions
-        if row.what == StepChange.REVIVED or (row.what == StepChange.RESET and row.data is None)
+        if row.what in (StepChange.REVIVED, StepChange.RESET) and row.data is None
+    }
+    paths |= {
+        row.step
+        for row in decision.transitions
+        if row.what == StepChange.COMPENSATING and row.step is not None
     }
     return tuple(sorted(path for path in paths if path is not None))
 
 
 def _refuse_status(run: Run, operation: Operation) -> Refusal | None:
     verb = operation.value.partition(".")[2]
-    code = refusal_of(operation, run.status)
+    code = refusal_of(operation, run.status, run.compensation)
     if code is not None:
         hint = (
             "restart it to have the same done once more"
             if run.status in SETTLED_RUN
             else "it has not settled"
         )
-        message = f"run {run.id} is {run.status.value}, so there is nothing to {verb}: {hint}"
+        undone = " and steps of it were undone" if code is ErrorCode.ALREADY_COMPENSATED else ""
+        message = (
+            f"run {run.id} is {run.status.value}{undone}, so there is nothing to {verb}: {hint}"
+        )
         return Refusal(code, message)
     count_max = run.limits.transitions_per_run_max
     if run.seq >= count_max:
@@ -90,52 +103,47 @@ def _refuse_status(run: Run, operation: Operation) -> Refusal | None:
 
 def _retry(changes: Changes, event: RetryRequested) -> Refusal | None:
     run = changes.run
-    steps = _ended_steps(changes)
+    if run.compensation is RunStatus.COMPENSATION_FAILED:
+        return _retry_undo(changes, event)
+    changes.run = replace(run, revival_count=run.revival_count + 1)
+    steps = ended_leaves(changes, enough=STEPS_NAMED_MAX + 1)
     refusal = _refuse_retry(changes, event, steps)
     if refusal is not None:
         return refusal
-    paths = [step.path for step in steps]
-    facts = {"steps": paths[:STEPS_NAMED_MAX], "step": event.step}
-    last_step = run.last_step
-    if run.error is not None and run.error.step is not None:
-        # What failed was the last to settle; it goes on as having come from where it came.
-        last_step = _row(changes, run.error.step).came_from
+    first = ended_steps(changes, ROOT)
+    # What failed was the last to settle; it goes on as having come from where it came.
+    failed = [step for step in first if step.status is StepStatus.FAILED]
+    last_step = failed[0].came_from if failed else run.last_step
+    paths = [step.path for step in steps[:STEPS_NAMED_MAX]]
+    if event.input is not None:
+        edit_input(changes, event.step or paths[0], event.input)
+    facts = {"steps": paths, "step": event.step}
     _begin_again(changes, RunChange.RETRIED, event, facts, last_step=last_step)
     _reset_unreached(changes)
-    for step in steps:
-        edited = event.input if event.step in (None, step.path) else None
-        advance(changes, resume_step(changes, _revived(changes, step, edited)))
-        if changes.settled:
-            return None
-    if not steps:
-        # A decision that was split, or the end of the list, which is evaluated again.
-        cursor = run.cursor
-        advance(changes, cursor)
+    # What a split decision had left is done after what is revived. With nothing of either, the end
+    # of the list is evaluated again.
+    agenda.take_up(changes)
+    resume_list(changes, ROOT, has_ended_steps=bool(first))
+    for step in reversed(first):
+        agenda.push(changes, Verb.REVIVE, step.path)
     return None
 
 
-def _ended_steps(changes: Changes) -> list[Step]:
-    """The steps at which the run ended: the one that failed it, and those that were open then.
-
-    A step whose failure the run went on from (a wait with `on_timeout`) is none of them.
-    """
-    run = changes.run
-    failed = None if run.error is None else run.error.step
-    rows = [_row(changes, path) for path in run.definition.steps]
-    return [
-        row
-        for row in rows
-        if row.status is StepStatus.CANCELLED
-        or (row.path == failed and row.status is StepStatus.FAILED)
-    ]
+def _retry_undo(changes: Changes, event: RetryRequested) -> Refusal | None:
+    """Go on undoing: the undo that failed gets a fresh budget, its input is what it was."""
+    if event.input is not None:
+        message = f"run {changes.run.id} goes on undoing: an undo has no input to edit"
+        return Refusal(ErrorCode.NOT_RETRYABLE, message)
+    undoing.resume(changes)
+    return None
 
 
 def _refuse_retry(changes: Changes, event: RetryRequested, steps: Sequence[Step]) -> Refusal | None:
     run = changes.run
-    if event.step is not None and event.step not in run.definition.steps:
+    if event.step is not None and place_of(event.step) not in run.definition.steps:
         return _no_step(run, event.step)
-    paths = [step.path for step in steps]
-    if event.step is not None and event.step not in paths:
+    if event.step is not None and not has_ended_at(changes, event.step):
+        paths = [step.path for step in steps[:STEPS_NAMED_MAX]]
         at = f"it ended at {', '.join(paths)}" if paths else "no step has failed"
         message = (
             f"run {run.id} did not end at step {event.step!r}: {at}; "
@@ -146,50 +154,10 @@ def _refuse_retry(changes: Changes, event: RetryRequested, steps: Sequence[Step]
         return None
     if event.step is None and len(steps) != 1:
         which = "say which of them gets the input" if steps else "so there is none to edit"
-        message = f"run {run.id} ended at {len(steps)} steps: {which}"
+        count = f"{STEPS_NAMED_MAX} or more" if len(steps) > STEPS_NAMED_MAX else len(steps)
+        message = f"run {run.id} ended at {count} steps: {which}"
         return Refusal(ErrorCode.NOT_RETRYABLE, message)
-    return _refuse_input(changes, event.step or paths[0], event.input)
-
-
-def _revived(changes: Changes, step: Step, edited: bytes | None) -> Step:
-    """The step in the same visit and iteration, with nothing left of the budget that it spent.
-
-    The next attempt gets the input, the last error and the last progress of the one before.
-    """
-    fresh = replace(
-        step,
-        revival_count=changes.run.revival_count,
-        attempt=0,
-        release_count=0,
-        input=step.input if edited is None else edited,
-        output=None,
-        error=None,
-        last_error=step.error or step.last_error,
-        worker_id=None,
-        signal=None,
-        dispatched_at=None,
-        started_at=None,
-        settled_at=None,
-    )
-    if _is_out_of_iterations(changes, step):
-        # The last iteration was done and asked for another one: that is no attempt to repeat.
-        fresh = replace(
-            fresh,
-            visit=step.visit + 1,
-            iteration=0,
-            input=edited,
-            last_output=None,
-            last_error=None,
-            progress=None,
-        )
-    return changes.move(fresh, StepChange.REVIVED)
-
-
-def _is_out_of_iterations(changes: Changes, step: Step) -> bool:
-    if step.error is None or step.error.type != failures.REPEAT_LIMIT:
-        return False
-    limit = (task_spec(changes.run, step.path).repeat or Repeat()).limit
-    return step.kind is StepKind.TASK and step.iteration + 1 >= limit
+    return _refuse_input(changes, event.step or steps[0].path, event.input)
 
 
 # Redrive
@@ -197,25 +165,22 @@ def _is_out_of_iterations(changes: Changes, step: Step) -> bool:
 
 def _redrive(changes: Changes, event: RedriveRequested) -> Refusal | None:
     run = changes.run
-    step_def = run.definition.steps.get(event.step)
-    if step_def is None:
-        return _no_step(run, event.step)
-    if not changes.reached(step_def.index):
-        message = f"run {run.id} never came to step {event.step!r}"
-        return Refusal(ErrorCode.STEP_NOT_REACHED, message)
-    if event.input is not None:
-        refusal = _refuse_input(changes, event.step, event.input)
-        if refusal is not None:
-            return refusal
-    steps = run.definition.steps
+    refusal = _refuse_redrive(changes, event)
+    if refusal is not None:
+        return refusal
+    steps = {name: run.definition.steps[name] for name in run.definition.root.steps}
     after = reachable_from(steps, event.step)
-    came_from = _row(changes, event.step).came_from
-    again = [
-        _row(changes, path)
-        for path, one in steps.items()
-        if (path in after or path == event.step) and changes.reached(one.index)
-    ]
-    changes.run = replace(run, visit_base=max(run.visit_base, *(step.visit for step in again)))
+    reached = [name for name, one in steps.items() if changes.reached(ROOT, one.index)]
+    again = _rows(changes, [name for name in reached if name in after or name == event.step])
+    came_from = _rows(changes, [event.step])[0].came_from
+    changes.run = replace(
+        run,
+        revival_count=run.revival_count + 1,
+        visit_base=max(run.visit_base, *(step.visit for step in again)),
+    )
+    taken_back = {step.path for step in again}
+    # In a DAG steps stand beside the one that is redriven: they go on as in a retry.
+    beside = [one for one in ended_steps(changes, ROOT) if one.path not in taken_back]
     facts = {"step": event.step, "step_count": len(again)}
     _begin_again(changes, RunChange.REDRIVEN, event, facts, last_step=came_from)
     _reset_unreached(changes)
@@ -224,13 +189,38 @@ def _redrive(changes: Changes, event: RedriveRequested) -> Refusal | None:
     around = after & leading_to(steps, event.step)
     for step in again:
         _take_back(changes, step, keeps_output=step.path in around)
-    advance(changes, enter_step(changes, event.step, given=event.input))
+    changes.agenda.clear()
+    enter_step(changes, event.step, given=event.input)
+    if run.definition.root.is_dag:
+        resume_list(changes, ROOT, has_ended_steps=True)
+        for step in reversed(beside):
+            agenda.push(changes, Verb.REVIVE, step.path)
     return None
 
 
+def _refuse_redrive(changes: Changes, event: RedriveRequested) -> Refusal | None:
+    run = changes.run
+    step_def = run.definition.steps.get(event.step)
+    if step_def is None or place_of(event.step) not in run.definition.root.steps:
+        if place_of(event.step) not in run.definition.steps:
+            return _no_step(run, event.step)
+        whole = place_of(event.step).partition("/")[0]
+        message = (
+            f"step {event.step!r} is inside of {whole!r}: a redrive goes on from a step of the "
+            f"workflow's own list, as {whole!r}; retry goes on inside of it"
+        )
+        return Refusal(ErrorCode.NOT_RETRYABLE, message)
+    if not changes.reached(ROOT, step_def.index):
+        message = f"run {run.id} never came to step {event.step!r}"
+        return Refusal(ErrorCode.STEP_NOT_REACHED, message)
+    return None if event.input is None else _refuse_input(changes, event.step, event.input)
+
+
 def _take_back(changes: Changes, step: Step, *, keeps_output: bool) -> None:
-    """The step is pending again, and what it did is forgotten but for its number of visits."""
-    changes.unreach(changes.definition_of(step.path).index)
+    """The step is pending again, and what it did is forgotten but for its number of visits, and
+    for what there is to undo of it."""
+    undo_stack.archive(changes, step)
+    changes.unreach(ROOT, changes.definition_of(step.path).index)
     reset = Step(
         path=step.path,
         kind=step.kind,
@@ -276,6 +266,8 @@ def _ways_on(step_def: StepDef) -> Iterator[str]:
             yield spec.default
     if isinstance(spec, WaitSpec) and spec.on_timeout_next is not None:
         yield spec.on_timeout_next
+    yield from (row.next for row in step_def.catch)
+    yield from step_def.followers
     is_followed = not isinstance(spec, ChoiceSpec) or step_def.when is not None
     if is_followed and step_def.successor is not None:
         yield step_def.successor
@@ -298,10 +290,9 @@ def _begin_again(
     timeout_ms = run.definition.timeout_ms
     changes.run = replace(
         run,
-        revival_count=run.revival_count + 1,
         error=None,
+        ending=None,
         settled_at=None,
-        cursor=None,
         last_step=last_step,
         deadline_at=None if timeout_ms is None else plus_ms(changes.now, timeout_ms),
     )
@@ -312,18 +303,26 @@ def _begin_again(
 
 def _reset_unreached(changes: Changes) -> None:
     """The steps that the run had not come to were skipped when it settled; now it may."""
-    for path, step_def in changes.run.definition.steps.items():
-        if not changes.reached(step_def.index):
-            unreached = replace(changes.unreached(step_def), status=_row(changes, path).status)
-            changes.move(unreached, StepChange.RESET, {"reason": NOT_REACHED})
+    definition = changes.run.definition
+    names = [
+        name
+        for name in definition.root.steps
+        if not changes.reached(ROOT, definition.steps[name].index)
+    ]
+    for row in _rows(changes, names):
+        if row.status is StepStatus.SKIPPED:
+            pending = replace(changes.unreached(definition.steps[row.path]), status=row.status)
+            changes.move(pending, StepChange.RESET, {"reason": NOT_REACHED})
 
 
-def _row(changes: Changes, path: str) -> Step:
-    """The step's row. A settled run has one of every step."""
-    step = changes.step(path)
-    if step is None:
-        raise StepNotLoaded(f"run {changes.run.id} was loaded without step {path}")
-    return step
+def _rows(changes: Changes, paths: Sequence[str]) -> list[Step]:
+    """The rows of these steps; a settled run has one of every step of its own list. Raises
+    StepsNeeded for all that are not loaded."""
+    rows = [changes.step(path) for path in paths]
+    missing = [path for path, row in zip(paths, rows, strict=True) if row is None]
+    if missing:
+        raise StepsNeeded(paths=missing)
+    return [row for row in rows if row is not None]
 
 
 def _no_step(run: Run, path: str) -> Refusal:

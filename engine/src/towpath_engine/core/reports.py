@@ -11,7 +11,6 @@ from towpath_engine.core.attempts import fail_attempt, release, repeat, start_cl
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.dispatching import task_spec
 from towpath_engine.core.effects import AppendLogs, Verdict
-from towpath_engine.core.entering import advance
 from towpath_engine.core.events import ReportReceived
 from towpath_engine.core.instants import plus_ms
 from towpath_engine.core.metadata import MetadataRefused, merged
@@ -111,7 +110,7 @@ def _complete(changes: Changes, step: Step, report: StepCompleted) -> None:
         repeat(changes, step, output, report.again.after_ms)
         return
     named = replace(step, worker_id=report.worker_id or step.worker_id)
-    advance(changes, complete_step(changes, named, output))
+    complete_step(changes, named, output)
 
 
 def _give_back(changes: Changes, step: Step, report: StepReleased) -> Verdict:

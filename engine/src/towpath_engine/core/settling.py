@@ -1,98 +1,169 @@
-"""How steps and runs come to their end."""
+"""How steps and runs come to their end.
+
+A step that settles says so on the agenda: who comes next in its list, or that it has failed. A run
+ends in two moves: from `end_run` on nothing begins any more and what is open is cancelled, in as
+many decisions as that takes; then it is undone or settles.
+"""
 
 from typing import Final
 
 from msgspec.structs import replace
 
-from towpath_engine.core import failures
+from towpath_engine.core import agenda, failures, undo_stack
+from towpath_engine.core.agenda import Verb
 from towpath_engine.core.changes import Changes, Facts
+from towpath_engine.core.dropping import cancel_rest, closed, drop_below
+from towpath_engine.core.effects import TellParent
 from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.model import Failure, Step
+from towpath_engine.core.paths import ROOT, place_of, upper_of, within
 from towpath_engine.core.scope import Scope
-from towpath_engine.core.states import StepStatus, WaitReason
+from towpath_engine.core.states import PART, WHOLE, RunStatus, StepStatus
 from towpath_engine.core.transitions import RunChange, StepChange
 
 NULL: Final = b"null"
 
-_REASONS: Final = {
-    RunChange.COMPLETED: "run completed",
-    RunChange.FAILED: "run failed",
-    RunChange.CANCELLED: "run cancelled",
-    RunChange.TIMED_OUT: "run timed out",
+_ENDS: Final = {
+    RunStatus.FAILED: RunChange.FAILED,
+    RunStatus.CANCELLED: RunChange.CANCELLED,
+    RunStatus.TIMED_OUT: RunChange.TIMED_OUT,
 }
 
 
-def closed(changes: Changes, step: Step) -> Step:
-    """The step without anything that only an open one has: token, instants, what it waits for.
-
-    One that waited for its next iteration is closed before that one: the iteration behind it is
-    done, and whoever has the step go on must not give its idempotency key out again.
-    """
-    if step.waiting_for is WaitReason.REPEAT:
-        step = replace(step, iteration=step.iteration + 1, attempt=0, input=None, progress=None)
-    return replace(
-        step,
-        token=None,
-        waiting_for=None,
-        held_by=None,
-        wake_at=None,
-        dispatch_deadline_at=None,
-        attempt_deadline_at=None,
-        heartbeat_deadline_at=None,
-        step_deadline_at=None,
-        # A short attempt is over before anybody saw it start.
-        started_at=step.started_at or step.dispatched_at or step.ready_at,
-        settled_at=changes.now,
-    )
+# Steps
 
 
 def complete_step(
-    changes: Changes, step: Step, output: bytes, facts: Facts | None = None
-) -> str | None:
-    """Complete the step; returns the path of the step that follows, None at the list's end."""
-    changes.move(
-        replace(closed(changes, step), output=output, error=None), StepChange.COMPLETED, facts
-    )
-    changes.run = replace(changes.run, last_step=step.path)
-    return changes.definition_of(step.path).successor
+    changes: Changes,
+    step: Step,
+    output: bytes,
+    facts: Facts | None = None,
+    *,
+    chosen: str | None = None,
+) -> None:
+    """Complete the step. What follows it in its list is next, or the step that was `chosen`."""
+    done = replace(closed(changes, step), output=output, error=None)
+    changes.move(undo_stack.completed(changes, done), StepChange.COMPLETED, facts)
+    if not changes.is_owner_open(upper_of(step.path)):
+        # It was to be cancelled, but its effect was done before: there is nothing to go on with.
+        return
+    changes.settle_last(step.path)
+    go_on(changes, step, chosen or changes.definition_of(step.path).successor)
 
 
-def fail_step(changes: Changes, step: Step, failure: Failure) -> Failure:
-    """The step fails for good; the caller decides what that means for the run."""
-    named = replace(failure, step=step.path, attempt=step.attempt or None)
+def skip_step(changes: Changes, step: Step) -> None:
+    """The step's `when` was false."""
+    skipped = replace(step, settled_at=changes.now)
+    changes.move(skipped, StepChange.SKIPPED, {"reason": "when"})
+    go_on(changes, step, changes.definition_of(step.path).successor)
+
+
+def fail_step(
+    changes: Changes, step: Step, failure: Failure, *, goes_on: str | None = None
+) -> Failure:
+    """The step fails for good. Whoever catches it comes next, or the step that `goes_on` names in
+    the same list; without either its list fails. Returns the failure as it is kept."""
+    if step.kind in WHOLE | PART and failure.step is not None:
+        named = failure
+    else:
+        named = replace(failure, step=step.path, attempt=step.attempt or None)
     kept = failures.bounded(named, changes.run.limits.error_bytes_max)
     changes.move(
         replace(closed(changes, step), output=None, error=kept),
         StepChange.FAILED,
         failures.to_facts(kept),
     )
-    changes.run = replace(changes.run, last_step=step.path)
+    changes.settle_last(step.path)
+    if goes_on is None:
+        agenda.push(changes, Verb.FAIL, step.path)
+    else:
+        go_on(changes, step, goes_on)
     return kept
 
 
-def fail_step_and_run(changes: Changes, step: Step, failure: Failure) -> None:
-    """The step fails and nothing catches it, so the run fails with the same error."""
-    fail_run(changes, fail_step(changes, step, failure))
+def go_on(changes: Changes, step: Step, name: str | None) -> None:
+    """What follows a step that is settled: the step `name` of its list; None: its end. In a DAG
+    it is whatever has waited for it."""
+    owner = upper_of(step.path)
+    if changes.run.definition.lists[place_of(owner)].is_dag:
+        agenda.push(changes, Verb.FOLLOW, step.path)
+    elif name is None:
+        agenda.push(changes, Verb.END, owner)
+    else:
+        agenda.push(changes, Verb.ENTER, within(owner, name))
+
+
+# Runs
 
 
 def fail_run(changes: Changes, failure: Failure) -> None:
-    """The run fails. Nothing is to be undone, whatever its `on_failure` says."""
-    settle_run(changes, RunChange.FAILED, failure=failure, facts=failures.to_facts(failure))
+    """The run fails, and what it has done is undone if its definition wants it so."""
+    end_run(changes, RunStatus.FAILED, failure)
 
 
-def finish_list(changes: Changes) -> None:
-    """The list came to its end: the run is completed, unless its output can't be made."""
+def end_run(changes: Changes, ending: RunStatus, failure: Failure | None = None) -> None:
+    """The run is going to fail, be cancelled or time out: nothing begins any more. The first to
+    say so decides."""
+    if changes.run.ending is not None or changes.settled:
+        return
+    changes.run = replace(changes.run, ending=ending, error=failure)
+    agenda.put_off(changes)
+    agenda.push(changes, Verb.SETTLE, ROOT)
+
+
+def settle(changes: Changes) -> None:
+    """Go on with the end of the run: cancel what is open; once that is done, undo or settle."""
+    ending = changes.run.ending
+    if ending is None:
+        return
+    reason = REASONS[_ENDS[ending]]
+    if not drop_below(changes, ROOT, reason):
+        agenda.push(changes, Verb.SETTLE, ROOT)
+        return
+    if undo_stack.will_undo(changes):
+        changes.agenda.clear()
+        agenda.push(changes, Verb.UNDO, ROOT)
+        return
+    if not cancel_rest(changes, reason):
+        agenda.push(changes, Verb.SETTLE, ROOT)
+        return
+    # A cancel wanted it undone, but there was nothing to undo.
+    changes.run = replace(changes.run, compensation=None)
+    settle_run(changes, _ENDS[ending], facts_of_end(changes))
+
+
+def facts_of_end(changes: Changes) -> Facts | None:
+    """What the history says of how the run ended: its error, or who wanted it and why."""
+    run = changes.run
+    if run.ending is RunStatus.CANCELLED:
+        return {"by": run.cancelled_by, "reason": run.cancel_reason}
+    return None if run.error is None else failures.to_facts(run.error)
+
+
+def finish_run(changes: Changes) -> None:
+    """The workflow's own list came to its end: the run is completed, unless its output can't be
+    made. What was still being cancelled is cancelled with it."""
+    if not cancel_rest(changes, REASONS[RunChange.COMPLETED]):
+        agenda.push(changes, Verb.END, ROOT)
+        return
     try:
         output = _run_output(changes)
     except ExpressionFailed as failed:
-        fail_run(changes, failures.from_expression(failed))
+        _fail_at_the_end(changes, failures.from_expression(failed))
         return
     size_max = changes.run.limits.payload_bytes_max
     if len(output) > size_max:
-        fail_run(changes, failures.too_large("the output of the run", len(output), size_max))
+        too_large = failures.too_large("the output of the run", len(output), size_max)
+        _fail_at_the_end(changes, too_large)
         return
     changes.run = replace(changes.run, output=output)
     settle_run(changes, RunChange.COMPLETED)
+
+
+def _fail_at_the_end(changes: Changes, failure: Failure) -> None:
+    """No step has failed, so a retry comes to the end of the list again."""
+    agenda.push(changes, Verb.END, ROOT)
+    fail_run(changes, failure)
 
 
 def _run_output(changes: Changes) -> bytes:
@@ -100,28 +171,24 @@ def _run_output(changes: Changes) -> bytes:
     template = changes.run.definition.output
     if template is not None:
         return template.render(Scope(changes))
-    last = None if changes.run.last_step is None else changes.step(changes.run.last_step)
+    return last_output(changes, ROOT)
+
+
+def last_output(changes: Changes, owner: str) -> bytes:
+    """The output of the step of the owner's list that settled last; null if it has none."""
+    path = changes.owner_last_step(owner)
+    last = None if path is None else changes.need(path)
     if last is None or last.status is not StepStatus.COMPLETED or last.output is None:
         return NULL
     return last.output
 
 
-def settle_run(
-    changes: Changes,
-    change: RunChange,
-    *,
-    failure: Failure | None = None,
-    facts: Facts | None = None,
-) -> None:
-    """Settle the run: end its open steps and tell their workers, skip what was never reached."""
-    reason = _REASONS[change]
-    for step in changes.open_steps():
-        changes.revoke(step, reason=reason)
-        changes.move(closed(changes, step), StepChange.CANCELLED, {"reason": reason})
-    changes.skip_unreached(changes.run.definition.steps.items())
+def settle_run(changes: Changes, change: RunChange, facts: Facts | None = None) -> None:
+    """Settle the run, of which nothing is open any more: skip what was never reached, and tell the
+    parent that waits for it."""
+    changes.skip_unreached()
     changes.run = replace(
         changes.run,
-        error=failure,
         settled_at=changes.now,
         start_at=None,
         held_by=None,
@@ -130,3 +197,14 @@ def settle_run(
         pause_reason=None,
     )
     changes.move_run(change, facts)
+    if changes.run.parent_run_id is not None and changes.run.parent_step is not None:
+        changes.emit(TellParent(parent_run_id=changes.run.parent_run_id))
+
+
+REASONS: Final = {
+    RunChange.COMPLETED: "run completed",
+    RunChange.FAILED: "run failed",
+    RunChange.CANCELLED: "run cancelled",
+    RunChange.TIMED_OUT: "run timed out",
+}
+"""Why steps that were open are cancelled."""

@@ -1,97 +1,263 @@
 """The steps of a run as a mapping that a decision derives in the size of its changes.
 
-A plain dictionary would be copied whole for every event. This one shares its base between
-versions and keeps the changes since beside it; when these have grown, base and changes are merged
-once, which an event pays for only in its share. It also knows the open steps, so that a token is
-found without looking at the settled ones.
+A plain dictionary would be copied whole for every event. This one is a hash array mapped trie: a
+version shares all with the one before but the path to each change, so that an event costs the same
+however many steps are in memory. Beside the steps it keeps what an event asks of the open ones
+without looking at them all: which has a token, which stand below a whole or an owner, which wait
+for a signal, and how many of them wait.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeGuard
+from typing import NamedTuple, TypeGuard
+
+import immutables
 
 from towpath_engine.core.model import Step
-from towpath_engine.core.states import OPEN_STEP
+from towpath_engine.core.paths import upper_of
+from towpath_engine.core.states import OPEN_STEP, PART, WHOLE, StepStatus, WaitReason
 
-OVERLAY_MAX: Final = 64
-"""Changes kept beside the base before both are merged."""
+Paths = tuple[str, ...]
+"""Paths in order."""
+
+
+class Counts(NamedTuple):
+    """How many steps are open, and how they stand.
+
+    A leaf does something itself, or waits: every open step but branches, items and the wholes that
+    are open because of these.
+    """
+
+    open: int = 0
+    leaves: int = 0
+    waiting: int = 0
+    """Leaves that wait."""
+    cancelling: int = 0
+
+    def plus(self, other: "Counts") -> "Counts":
+        """The sum."""
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def minus(self, other: "Counts") -> "Counts":
+        """The difference."""
+        return Counts(*(a - b for a, b in zip(self, other, strict=True)))
+
+
+_NONE = Counts()
+
+
+def is_leaf(step: Step) -> bool:
+    """Whether an open step is open for its own sake, not because of what is below it."""
+    if step.kind in PART:
+        return False
+    return step.kind not in WHOLE or step.status is not StepStatus.RUNNING
+
+
+def counts_of(step: Step | None) -> Counts:
+    """What one step adds to the counts."""
+    if step is None or step.status not in OPEN_STEP:
+        return _NONE
+    leaf = is_leaf(step)
+    return Counts(
+        open=1,
+        leaves=int(leaf),
+        waiting=int(leaf and step.status is StepStatus.WAITING),
+        cancelling=int(step.status is StepStatus.CANCELLING),
+    )
+
+
+def signals_of(step: Step | None) -> Paths:
+    """The names of the signals that the step waits for."""
+    if step is None or step.waiting_for is not WaitReason.SIGNAL or step.signal is None:
+        return ()
+    return tuple(step.signal.split(","))
+
+
+def names_of(step: Step | None) -> Paths:
+    """What a message names an open step by: the token of its attempt, its child run."""
+    if step is None or step.status not in OPEN_STEP:
+        return ()
+    waits_for_child = step.waiting_for is WaitReason.CHILD
+    named = (step.token, step.child_run_id if waits_for_child else None)
+    return tuple(name for name in named if name is not None)
 
 
 def _is_step_map(steps: Mapping[str, Step]) -> "TypeGuard[StepMap]":
     return isinstance(steps, StepMap)
 
 
+class _Indexes(NamedTuple):
+    named: "immutables.Map[str, str]"
+    """Path by token or child run."""
+    below: "immutables.Map[str, immutables.Map[str, None]]"
+    """Open steps by the path of what they belong to."""
+    waits: "immutables.Map[str, Paths]"
+    """Paths of the steps that wait for a signal, in order, by its name."""
+
+
 class StepMap(Mapping[str, Step]):
     """An immutable mapping of path to step. Build it with `of`, derive it with `derive`."""
 
-    __slots__ = ("_base", "_length", "_overlay", "open")
+    __slots__ = ("_indexes", "_steps", "counts", "open")
 
     def __init__(
         self,
-        base: Mapping[str, Step],
-        overlay: Mapping[str, Step | None],
-        opened: Mapping[str, Step],
-        length: int,
+        steps: "immutables.Map[str, Step]",
+        opened: "immutables.Map[str, Step]",
+        indexes: _Indexes,
+        counts: Counts,
     ) -> None:
-        self._base = base
-        self._overlay = overlay
-        self._length = length
+        self._steps = steps
+        self._indexes = indexes
         self.open: Mapping[str, Step] = opened
         """The steps that are neither settled nor pending, by path."""
+        self.counts = counts
 
     @classmethod
     def of(cls, steps: Mapping[str, Step]) -> "StepMap":
         """The same mapping as a StepMap: itself when it already is one."""
         if _is_step_map(steps):
             return steps
-        opened = {path: step for path, step in steps.items() if step.status in OPEN_STEP}
-        return cls(dict(steps), {}, opened, len(steps))
+        return _EMPTY.derive(steps.values())
 
     def derive(self, changed: Iterable[Step], forgotten: Iterable[str] = ()) -> "StepMap":
         """The mapping with `changed` put in and the paths `forgotten` taken out."""
-        overlay: dict[str, Step | None] = dict(self._overlay)
-        opened = dict(self.open)
-        length = self._length
+        edit = _Edit(self._steps, self.open, self._indexes, self.counts)
         for step in changed:
-            if step.path not in self and overlay.get(step.path) is None:
-                length += 1
-            overlay[step.path] = step
-            if step.status in OPEN_STEP:
-                opened[step.path] = step
-            else:
-                opened.pop(step.path, None)
+            edit.put(step.path, step)
         for path in forgotten:
-            if overlay.get(path) is not None or (path in self._base and path not in overlay):
-                length -= 1
-            overlay[path] = None
-            opened.pop(path, None)
-        base = self._base
-        if len(overlay) > OVERLAY_MAX:
-            merged = {**base, **overlay}
-            base = {path: step for path, step in merged.items() if step is not None}
-            overlay = {}
-        return StepMap(base, overlay, opened, length)
+            edit.put(path, None)
+        return StepMap(*edit.finish())
 
     def find(self, path: str) -> Step | None:
         """The step, or None; quicker than `get` for one that is absent."""
-        if path in self._overlay:
-            return self._overlay[path]
-        return self._base.get(path)
+        return self._steps.get(path)
+
+    def named(self, name: str) -> Step | None:
+        """The open step whose live attempt has this token, or that waits for this child run."""
+        path = self._indexes.named.get(name)
+        return None if path is None else self._steps[path]
+
+    def below(self, path: str) -> Mapping[str, None]:
+        """The paths of the open steps right below an owner (of the steps of its list) or a whole
+        (of its parts)."""
+        return self._indexes.below.get(path, _NO_PATHS)
+
+    def waits(self, signal: str) -> Paths:
+        """The paths of the steps that wait for this signal, in order."""
+        return self._indexes.waits.get(signal, ())
 
     def __getitem__(self, path: str) -> Step:
-        if path in self._overlay:
-            step = self._overlay[path]
-            if step is None:
-                raise KeyError(path)
-            return step
-        return self._base[path]
+        return self._steps[path]
 
     def __iter__(self) -> Iterator[str]:
-        overlay = self._overlay
-        yield from (path for path in self._base if path not in overlay)
-        yield from (path for path, step in overlay.items() if step is not None)
+        return iter(self._steps)
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._steps)
 
     def __repr__(self) -> str:
         return f"StepMap({dict(self)!r})"
+
+
+class _Edit:
+    """A StepMap while it is derived."""
+
+    def __init__(
+        self,
+        steps: "immutables.Map[str, Step]",
+        opened: Mapping[str, Step],
+        indexes: _Indexes,
+        counts: Counts,
+    ) -> None:
+        assert isinstance(opened, immutables.Map)
+        self._steps = steps.mutate()
+        self._open = opened.mutate()
+        self._named = indexes.named.mutate()
+        self._below = indexes.below
+        self._waits = indexes.waits
+        self._counts = counts
+        self._opened: dict[str, dict[str, bool]] = {}
+        self._waiting: dict[str, dict[str, bool]] = {}
+
+    def put(self, path: str, step: Step | None) -> None:
+        """Put the step in, or take what is at the path out."""
+        before = self._steps.get(path)
+        if step is not None:
+            self._steps[path] = step
+        elif before is not None:
+            del self._steps[path]
+        was_open = before is not None and before.status in OPEN_STEP
+        is_open = step is not None and step.status in OPEN_STEP
+        if not was_open and not is_open:
+            return
+        if step is not None and is_open:
+            self._open[path] = step
+        else:
+            del self._open[path]
+        self._counts = self._counts.minus(counts_of(before)).plus(counts_of(step))
+        if was_open != is_open:
+            self._opened.setdefault(upper_of(path), {})[path] = is_open
+        self._name(path, names_of(before), names_of(step))
+        waited, waits = signals_of(before), signals_of(step)
+        if waited != waits:
+            for signal in waited:
+                self._waiting.setdefault(signal, {})[path] = False
+            for signal in waits:
+                self._waiting.setdefault(signal, {})[path] = True
+
+    def _name(self, path: str, before: Paths, after: Paths) -> None:
+        if before == after:
+            return
+        for name in before:
+            if self._named.get(name) == path:
+                del self._named[name]
+        for name in after:
+            self._named[name] = path
+
+    def finish(
+        self,
+    ) -> "tuple[immutables.Map[str, Step], immutables.Map[str, Step], _Indexes, Counts]":
+        """What a StepMap is made of."""
+        below, waits = self._below, self._waits
+        for upper, changes in self._opened.items():
+            paths = below.get(upper, _NO_PATHS).mutate()
+            for path, is_open in changes.items():
+                if is_open:
+                    paths[path] = None
+                else:
+                    paths.pop(path, None)
+            found = paths.finish()
+            if found:
+                below = below.set(upper, found)
+            elif upper in below:
+                below = below.delete(upper)
+        for signal, changes in self._waiting.items():
+            paths_now = _changed(waits.get(signal, ()), changes)
+            if paths_now:
+                waits = waits.set(signal, paths_now)
+            elif signal in waits:
+                waits = waits.delete(signal)
+        indexes = _Indexes(named=self._named.finish(), below=below, waits=waits)
+        return self._steps.finish(), self._open.finish(), indexes, self._counts
+
+
+def _changed(paths: Paths, changes: Mapping[str, bool]) -> Paths:
+    """The ordered paths with the changes."""
+    if len(changes) > 1:
+        kept = {path for path in paths if path not in changes}
+        return tuple(sorted(kept | {path for path, waits in changes.items() if waits}))
+    ((path, waits),) = changes.items()
+    at = bisect_left(paths, path)
+    after = at + (at < len(paths) and paths[at] == path)
+    return paths[:at] + ((path,) if waits else ()) + paths[after:]
+
+
+_NO_PATHS: "immutables.Map[str, None]" = immutables.Map()
+_NO_STEPS: "immutables.Map[str, Step]" = immutables.Map()
+_EMPTY = StepMap(
+    _NO_STEPS,
+    _NO_STEPS,
+    _Indexes(named=immutables.Map(), below=immutables.Map(), waits=immutables.Map()),
+    _NONE,
+)

@@ -12,11 +12,13 @@ from towpath_engine.core.changes import Changes
 from towpath_engine.core.definition import Timeouts
 from towpath_engine.core.dispatching import task_spec
 from towpath_engine.core.effects import Verdict
-from towpath_engine.core.entering import advance, wake
+from towpath_engine.core.entering import wake
 from towpath_engine.core.gate import HELD_BY_FACT, holder_of_run
 from towpath_engine.core.instants import plus_ms
+from towpath_engine.core.lists import begin_list
 from towpath_engine.core.model import Step
-from towpath_engine.core.settling import settle_run
+from towpath_engine.core.paths import ROOT
+from towpath_engine.core.settling import end_run
 from towpath_engine.core.states import OPEN_STEP, RunStatus
 from towpath_engine.core.transitions import RunChange
 
@@ -43,17 +45,12 @@ def begin_run(changes: Changes) -> None:
         deadline_at=None if timeout_ms is None else plus_ms(changes.now, timeout_ms),
     )
     changes.move_run(RunChange.STARTED)
-    advance(changes, changes.run.definition.first)
+    begin_list(changes, ROOT)
 
 
 def continue_run(changes: Changes) -> Verdict:
-    """Go on where the last decision was split."""
-    cursor = changes.run.cursor
-    if cursor is None:
-        return Verdict.IGNORED
-    changes.run = replace(changes.run, cursor=None)
-    advance(changes, cursor)
-    return Verdict.APPLIED
+    """Go on where the last decision was split: what is left is on the agenda."""
+    return Verdict.IGNORED if changes.run.cursor is None else Verdict.APPLIED
 
 
 def run_due(changes: Changes) -> Verdict:
@@ -71,6 +68,8 @@ def run_due(changes: Changes) -> Verdict:
 
 
 def _run_is_over(changes: Changes) -> bool:
+    if changes.run.ending is not None:
+        return False
     deadline = changes.run.deadline_at
     return deadline is not None and deadline <= changes.now
 
@@ -78,15 +77,14 @@ def _run_is_over(changes: Changes) -> bool:
 def time_out_run(changes: Changes) -> None:
     """The run's deadline has passed: whatever runs is cancelled."""
     failure = failures.timed_out("run", changes.run.definition.timeout_ms)
-    facts = failures.to_facts(failure)
-    settle_run(changes, RunChange.TIMED_OUT, failure=failure, facts=facts)
+    end_run(changes, RunStatus.TIMED_OUT, failure)
 
 
 def step_due(changes: Changes, path: str) -> Verdict:
     """Everything of the step that is due now, the earliest first. The run's deadline goes before
     all of them: nothing begins after it."""
     step = changes.step(path)
-    if step is None or step.status not in OPEN_STEP:
+    if step is None or not changes.is_live(step):
         return Verdict.IGNORED
     if _run_is_over(changes):
         time_out_run(changes)
@@ -94,7 +92,7 @@ def step_due(changes: Changes, path: str) -> Verdict:
     verdict = Verdict.IGNORED
     for _ in range(FIRINGS_MAX):
         fire = None if step is None else _earliest_due(step, changes.now)
-        if step is None or fire is None or changes.settled:
+        if step is None or fire is None:
             break
         fire(changes, step)
         verdict = Verdict.APPLIED

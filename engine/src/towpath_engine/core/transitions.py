@@ -224,6 +224,8 @@ STEP_TRANSITIONS: Final[Mapping[StepStatus, Mapping[StepChange, StepStatus]]] = 
     },
     StepStatus.WAITING: {
         StepChange.READIED: StepStatus.READY,
+        # A whole whose delay is over.
+        StepChange.STARTED: StepStatus.RUNNING,
         StepChange.WAITING: StepStatus.WAITING,
         StepChange.DISPATCHED: StepStatus.DISPATCHED,
         StepChange.COMPLETED: StepStatus.COMPLETED,
@@ -271,9 +273,7 @@ assert all(
     change in {**_REVIVALS, **_UNDOING_AGAIN}
     for status in SETTLED_RUN
     for change in RUN_TRANSITIONS[status]
-), (
-    "settled is settled, but for an operator's will"
-)
+), "settled is settled, but for an operator's will"
 assert all(
     after is StepStatus.PENDING or after is StepStatus.COMPENSATING
     for status in SETTLED_STEP
