@@ -10,10 +10,12 @@ from datetime import datetime
 import structlog
 
 from towpath_engine.core.model import Run
+from towpath_engine.core.paths import ROOT, owner_of
 from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.metrics import Metrics
 from towpath_engine.services.admission import Admission, Admitting
-from towpath_engine.services.batch import Batch, BatchResult
+from towpath_engine.services.asking import Patience, Round, RowsMissing, broken
+from towpath_engine.services.batch import Batch, BatchResult, WorkPoisonedError
 from towpath_engine.services.clock import Clock
 from towpath_engine.services.definitions import Definitions
 from towpath_engine.services.draft import Drafting, RunDraft
@@ -99,8 +101,7 @@ class Applier:
             await self._load(batch, works, tried)
             await confirm_revived(batch, works)
             await self._signalling.find_repeats(batch, works)
-            for work in works:
-                self._apply_one(batch, work)
+            await self._apply_all(batch, works)
             await self._signalling.take_parked(batch)
             await self._save(batch, published)
         return self._committed(batch)
@@ -110,7 +111,7 @@ class Applier:
             if draft.run.id in batch.reviving:
                 self._cache.drop(draft.run.id)  # it was loaded with all its steps
             else:
-                self._cache.put(draft.run)
+                self._cache.put(draft.to_keep())
         return batch.result
 
     def _decide_cached(self, batch: Batch, works: Sequence[Work]) -> Batch | None:
@@ -129,8 +130,11 @@ class Applier:
                 if cached is None:
                     return None
                 batch.drafts[cached.id] = RunDraft(cached, cached.version)
-        for work in works:
-            self._apply_one(batch, work)
+        try:
+            for work in works:
+                self._apply_one(batch, work)
+        except RowsMissing:
+            return None
         is_fenced = not batch.result.rearmed and all(draft.dirty for draft in batch.drafts.values())
         return batch if is_fenced else None
 
@@ -159,13 +163,36 @@ class Applier:
             if definition is None:  # versions are immutable and stay as long as runs use them
                 log.error("definition_missing", run_id=run_id, workflow=row.workflow)
                 continue
-            paths = frozenset(definition.steps) if run_id in revived else definition.referenced
+            places = definition.steps if run_id in revived else definition.referenced
+            # Of inner steps a decision asks for the rows that it needs: there may be many of each.
+            paths = frozenset(place for place in places if owner_of(place) == ROOT)
             if row.last_step is not None:
                 paths |= {row.last_step}
             requests.append(LoadRequest(run_id=run_id, definition=definition, paths=paths))
         if requests:
             for run_id, run in (await batch.tx.load_runs(requests)).items():
                 batch.drafts[run_id] = RunDraft(run, run.version)
+
+    async def _apply_all(self, batch: Batch, works: Sequence[Work]) -> None:
+        """Apply the works in order, and read the rows that decisions ask for; see `asking`."""
+        pending, patience = list(works), Patience()
+        while pending:
+            turn = Round()
+            for work in pending:
+                if turn.must_wait(work, batch.runs_of(work)):
+                    continue
+                try:
+                    self._apply_one(batch, work)
+                except RowsMissing as missing:
+                    if patience.is_over(work, missing):
+                        log.exception("decision_asks_in_vain", run_id=missing.request.run_id)
+                        raise WorkPoisonedError(work, broken(missing)) from missing
+                    turn.ask(work, missing)
+            pending = turn.put_off
+            if pending:
+                found = await batch.tx.load_rows(list(turn.requests.values()))
+                for run_id, rows in found.items():
+                    batch.drafts[run_id].know(rows)
 
     def _apply_one(self, batch: Batch, work: Work) -> None:
         if work.start is not None:

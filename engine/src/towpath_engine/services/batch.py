@@ -7,12 +7,14 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from towpath_engine.core.changes import StepsNeeded
 from towpath_engine.core.decide import decide, step_of_token
 from towpath_engine.core.definition import Definition, WaitSpec
 from towpath_engine.core.effects import Decision, KeepSignal, Verdict
 from towpath_engine.core.events import Event, ReportReceived, SignalReceived, TimerDue
 from towpath_engine.core.model import Run
 from towpath_engine.services.admission import Admitting
+from towpath_engine.services.asking import RowsMissing, rows_request
 from towpath_engine.services.draft import RunDraft
 from towpath_engine.services.work import Outcome, OutcomeKind, SignalFate, StartSpec, Work
 from towpath_engine.store.interface import (
@@ -103,8 +105,18 @@ class Batch:
         # comes before it.
         return None if run_id is None else self.drafts.get(run_id)
 
+    def runs_of(self, work: Work) -> list[str]:
+        """The runs that a work may change: its own, and who holds the key that it wants."""
+        start = work.start
+        key = work.key
+        if start is not None and start.key is not None:
+            key = (start.workflow, start.key)
+        found = (work.run_id, None if key is None else self.live_keys.get(key))
+        return [run_id for run_id in found if run_id is not None]
+
     def decide(self, draft: RunDraft, event: Event) -> Outcome:
-        """Feed the event to the core and take over what it decides. Never raises."""
+        """Feed the event to the core and take over what it decides. Raises RowsMissing alone: then
+        nothing has changed."""
         if isinstance(event, ReportReceived):
             mismatch = _mismatch(draft, event)
             if mismatch is not None:
@@ -121,9 +133,12 @@ class Batch:
         return self.told(draft, decision)
 
     def try_decide(self, draft: RunDraft, event: Event) -> Decision | Outcome:
-        """What the core decides, not taken over yet; an outcome when it fails. Never raises."""
+        """What the core decides, not taken over yet; an outcome when it fails. Raises RowsMissing
+        alone: nothing has changed then."""
         try:
-            return self._decide_within_windows(draft.run, event)
+            return self._decide_with_rows(draft, event)
+        except RowsMissing:
+            raise
         except Exception as error:
             # A fault of this run alone, and the same every time: it must not stop the others.
             log.exception("decision_failed", run_id=draft.run.id, event_type=type(event).__name__)
@@ -133,6 +148,19 @@ class Batch:
                 code=ErrorCode.POISON,
                 message=f"{type(error).__name__}: {error}",
             )
+
+    def _decide_with_rows(self, draft: RunDraft, event: Event) -> Decision:
+        """Decide, and again with rows that the batch has written, but the run has let go of."""
+        while True:
+            try:
+                return self._decide_within_windows(draft.run, event)
+            except StepsNeeded as needed:
+                request = rows_request(draft.run.id, needed)
+                if draft.recall(request):
+                    continue
+                if draft.expected_version is None:
+                    raise  # of a run that the batch creates there are no other rows
+                raise RowsMissing(request, needed) from needed
 
     def _decide_within_windows(self, run: Run, event: Event) -> Decision:
         """Decide, and again with those queues closed that have no room for all of it: then their
@@ -183,7 +211,7 @@ def _fate(draft: RunDraft, event: SignalReceived, decision: Decision) -> SignalF
     waits = [
         step.path
         for step in draft.run.definition.steps.values()
-        if isinstance(step.spec, WaitSpec) and step.spec.signal == event.signal.name
+        if isinstance(step.spec, WaitSpec) and event.signal.name in step.spec.signals
     ]
     return SignalFate(taken_by=None, awaited_by=tuple(sorted(waits)[:_AWAITED_BY_MAX]))
 

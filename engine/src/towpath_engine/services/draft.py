@@ -1,5 +1,6 @@
 """What one batch is about to write: one draft per run, filled by its decisions in order."""
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -19,18 +20,25 @@ from towpath_engine.core.effects import (
     RevokeToken,
 )
 from towpath_engine.core.model import Run, Step, Transition
+from towpath_engine.core.paths import ROOT, owner_of, place_of
+from towpath_engine.core.states import SETTLED_STEP
+from towpath_engine.core.stepmap import StepMap
 from towpath_engine.core.transitions import RunChange
 from towpath_engine.services.clock import Identity
 from towpath_engine.services.work import Outcome, Work
 from towpath_engine.store.interface import (
     ConsumedSignal,
     OutboxRow,
+    RowsRequest,
     SavedRun,
     StoredSignal,
 )
 from towpath_engine.store.records import LogLine
 from towpath_protocol import codec, headers, subjects, times
 from towpath_protocol.events import EventName, RunEvent
+
+_ASKED_ROWS_KEPT = 64
+"""So many of the rows that decisions asked for stay in memory with their run."""
 
 
 class Drafting(Struct, frozen=True, kw_only=True):
@@ -64,6 +72,8 @@ class RunDraft:
         self.outcomes: list[tuple[Work, Outcome]] = []
         self.outbox: list[OutboxRow] = []
         self._original = run
+        self._asked: set[str] = set()
+        """Paths of rows that were read because a decision asked for them."""
 
     @property
     def dirty(self) -> bool:
@@ -80,6 +90,49 @@ class RunDraft:
             or self.run.held_by is not None
             or any(step.held_by is not None for step in self.changed.values())
         )
+
+    def know(self, stored: Mapping[str, Step]) -> None:
+        """Hold rows of the run that were read after it, as they are stored."""
+        self._asked.update(stored)
+        rows = [step for path, step in stored.items() if path not in self._original.steps]
+        original = _with_steps(self._original, rows)
+        if self.run is self._original:
+            self.run = original
+        else:
+            now = [self.changed.get(path, step) for path, step in stored.items()]
+            self.run = _with_steps(self.run, now)
+        self._original = original
+
+    def recall(self, wanted: RowsRequest) -> bool:
+        """Hold rows again that this batch has written and that the run has let go of; whether there
+        were any."""
+        rows = [
+            step
+            for path, step in self.changed.items()
+            if path not in self.run.steps and wanted.wants(step)
+        ]
+        if rows:
+            self._asked.update(step.path for step in rows)
+            self.run = _with_steps(self.run, rows)
+        return bool(rows)
+
+    def to_keep(self) -> Run:
+        """The run as it is kept in memory: of the rows that were asked for, without the settled
+        ones that nothing refers to, and without all of them if they are many."""
+        if not self._asked:
+            return self.run
+        referenced = self.run.definition.referenced
+        many = len(self._asked) > _ASKED_ROWS_KEPT
+        gone = [
+            path
+            for path in self._asked
+            if (step := self.run.steps.get(path)) is not None
+            and step.status in SETTLED_STEP
+            and path != self.run.last_step
+            and (place_of(path) not in referenced or (many and owner_of(path) != ROOT))
+        ]
+        steps = StepMap.of(self.run.steps).derive((), gone)
+        return replace(self.run, steps=steps)
 
     def add(self, decision: Decision, at: datetime) -> None:
         """Take over the run and the effects of one decision, made at `at`."""
@@ -205,3 +258,7 @@ class RunDraft:
             body=codec.encode(event),
             publish_after=now + drafting.grace,
         )
+
+
+def _with_steps(run: Run, steps: Iterable[Step]) -> Run:
+    return replace(run, steps=StepMap.of(run.steps).derive(steps))

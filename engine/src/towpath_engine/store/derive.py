@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from towpath_engine.core.gate import HELD_BY_RUN
 from towpath_engine.core.model import Run, Step
-from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, SETTLED_STEP, WaitReason
+from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, SETTLED_STEP, StepStatus, WaitReason
 from towpath_engine.store.errors import StoreRejected
 from towpath_engine.store.interface import SavedRun
 from towpath_engine.store.leases import partition_of_run
@@ -39,6 +39,8 @@ class OpenStep(Struct, frozen=True, kw_only=True):
     """The awaited signals, while they are awaited."""
     child_run_id: str | None = None
     """The awaited child run, while it is awaited."""
+    cancelling: bool = False
+    """Nothing follows on its attempt, which nobody needs to get any more."""
 
 
 class Timer(Struct, frozen=True, kw_only=True):
@@ -134,6 +136,7 @@ def _open_step(run: Run, step: Step) -> OpenStep | None:
         reported=step.worker_id is not None,
         signal=step.signal if step.waiting_for is WaitReason.SIGNAL else None,
         child_run_id=step.child_run_id if step.waiting_for is WaitReason.CHILD else None,
+        cancelling=step.status is StepStatus.CANCELLING,
     )
 
 

@@ -21,6 +21,8 @@ from msgspec import Struct
 
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
+from towpath_engine.core.paths import owner_of, whole_of_item
+from towpath_engine.core.states import PART, StepKind, StepStatus
 from towpath_engine.store.admission import AdmissionTable
 from towpath_engine.store.census import Census
 from towpath_engine.store.insight import InsightTable
@@ -28,6 +30,7 @@ from towpath_engine.store.leases import PARTITIONS, LeaseTable
 from towpath_engine.store.letters import LetterTable
 from towpath_engine.store.past import PastTable
 from towpath_engine.store.records import DeadLetter, DueTimer, LogLine, OpenDispatch, StreamEpoch
+from towpath_engine.store.unfinished import UnfinishedTable
 from towpath_engine.store.workers import WorkerTable
 
 
@@ -64,6 +67,25 @@ class LoadRequest(Struct, frozen=True, kw_only=True):
     run_id: str
     definition: Definition
     paths: frozenset[str]
+
+
+class RowsRequest(Struct, frozen=True, kw_only=True):
+    """More rows of a run: of these paths, all parts of these wholes, all that have one of these
+    statuses."""
+
+    run_id: str
+    paths: frozenset[str] = frozenset()
+    parts_of: frozenset[str] = frozenset()
+    statuses: frozenset[StepStatus] = frozenset()
+
+    def wants(self, step: Step) -> bool:
+        """Whether the row of this step is asked for."""
+        if step.path in self.paths or step.status in self.statuses:
+            return True
+        if step.kind not in PART:
+            return False
+        whole = whole_of_item(step.path) if step.kind is StepKind.ITEM else owner_of(step.path)
+        return whole in self.parts_of
 
 
 class StoredSignal(Struct, frozen=True, kw_only=True):
@@ -207,6 +229,10 @@ class StoreTransaction(Protocol):
         """Load whole runs (`limits` is the store's configured CoreLimits)."""
         ...
 
+    async def load_rows(self, requests: Sequence[RowsRequest]) -> dict[str, dict[str, Step]]:
+        """Steps by run and path; a path without a row is absent. One request a run."""
+        ...
+
     async def known_signals(self, ids: Sequence[SignalId]) -> set[SignalId]:
         """Those of `ids` that the run already has, consumed or not."""
         ...
@@ -314,6 +340,9 @@ class Store(Protocol):
     def insight(self) -> InsightTable: ...  # noqa: D102 - see there
     @property
     def workers(self) -> WorkerTable: ...  # noqa: D102 - see there
+
+    @property
+    def unfinished(self) -> UnfinishedTable: ...  # noqa: D102 - see there
 
     @property
     def census(self) -> Census: ...  # noqa: D102 - see there

@@ -32,6 +32,7 @@ from towpath_engine.store.memory_letters import MemoryLetters
 from towpath_engine.store.memory_past import MemoryPast
 from towpath_engine.store.memory_state import MemoryState
 from towpath_engine.store.memory_transaction import SIGNAL_ID_DAYS, MemoryTransaction
+from towpath_engine.store.memory_unfinished import MemoryUnfinished
 from towpath_engine.store.memory_workers import MemoryWorkers
 from towpath_engine.store.records import DueTimer, LogLine, OpenDispatch, StreamEpoch
 from towpath_engine.store.transaction import StoreCaps
@@ -68,6 +69,7 @@ class MemoryStore:
         self.admission = MemoryAdmission(lambda: self._state, turn=self._turn, clock=clock)
         self.insight = MemoryInsight(lambda: self._state)
         self.workers = MemoryWorkers()
+        self.unfinished = MemoryUnfinished(lambda: self._state)
         """See Store."""
 
     @asynccontextmanager
@@ -250,7 +252,7 @@ class MemoryStore:
 
     def _is_dispatched(self, run_id: str, token: str) -> bool:
         row = self._find_token(run_id, token)
-        return row is not None and row.status == StepStatus.DISPATCHED
+        return row is not None and row.status == StepStatus.DISPATCHED and not row.cancelling
 
     def _find_token(self, run_id: str, token: str) -> OpenStep | None:
         rows = self._state.open_of(run_id).values()

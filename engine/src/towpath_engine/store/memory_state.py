@@ -72,6 +72,7 @@ class MemoryState:
             level=row.level,
             dispatched_at=row.dispatched_at,
             status=row.status,
+            cancelling=row.cancelling,
             in_outbox=any(
                 out.token == row.token and out.run_id == row.run_id for out in self.outbox.values()
             ),

@@ -26,6 +26,7 @@ from towpath_engine.store.interface import (
     LoadRequest,
     LockedRun,
     ParkedSignal,
+    RowsRequest,
     SavedRun,
     SignalId,
 )
@@ -145,6 +146,17 @@ class MemoryTransaction:
                 ),
             )
         return loaded
+
+    async def load_rows(self, requests: Sequence[RowsRequest]) -> dict[str, dict[str, Step]]:
+        """See StoreTransaction."""
+        return {
+            request.run_id: {
+                path: step
+                for path, step in self._state.steps.get(request.run_id, {}).items()
+                if request.wants(step)
+            }
+            for request in requests
+        }
 
     async def known_signals(self, ids: Sequence[SignalId]) -> set[SignalId]:
         """See StoreTransaction."""

@@ -30,6 +30,7 @@ from towpath_engine.store.postgres_insight import PostgresInsight
 from towpath_engine.store.postgres_leases import PostgresLeases
 from towpath_engine.store.postgres_letters import PostgresLetters
 from towpath_engine.store.postgres_past import PostgresPast
+from towpath_engine.store.postgres_unfinished import PostgresUnfinished
 from towpath_engine.store.postgres_workers import PostgresWorkers
 from towpath_engine.store.records import DueTimer, LogLine, OpenDispatch, StreamEpoch
 from towpath_engine.store.rows import (
@@ -100,6 +101,7 @@ class PostgresStore:
         self.admission = PostgresAdmission(self._connection)
         self.insight = PostgresInsight(self._connection)
         self.workers = PostgresWorkers(self._connection)
+        self.unfinished = PostgresUnfinished(self._connection)
         """See Store."""
 
     @asynccontextmanager

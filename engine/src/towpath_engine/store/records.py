@@ -56,6 +56,8 @@ class OpenDispatch(Struct, frozen=True, kw_only=True):
     dispatched_at: datetime
     status: str
     in_outbox: bool
+    cancelling: bool = False
+    """The attempt is to end: its dispatch is not sent again."""
 
 
 class StreamEpoch(Struct, frozen=True, kw_only=True):

@@ -20,11 +20,12 @@ from towpath_engine.store.interface import (
     LoadRequest,
     LockedRun,
     ParkedSignal,
+    RowsRequest,
     SignalId,
 )
 from towpath_engine.store.leases import partition_of_run
 from towpath_engine.store.rows import kept_from_row, parked_from_row, run_from_row, step_from_row
-from towpath_engine.store.session import Connection, execute, fetch, translating
+from towpath_engine.store.session import Connection, Record, execute, fetch, translating
 
 
 class StoreCaps(Struct, frozen=True, kw_only=True):
@@ -151,6 +152,29 @@ class PostgresTransaction:
             found[row["run_id"]][row["path"]] = step_from_row(row)
         return {run_id: dict(sorted(steps.items())) for run_id, steps in found.items()}
 
+    async def load_rows(self, requests: Sequence[RowsRequest]) -> dict[str, dict[str, Step]]:
+        """See StoreTransaction."""
+        connection = await self._begin()
+        rows: list[Record] = []
+        paths = sorted({(one.run_id, path) for one in requests for path in one.paths})
+        if paths:
+            ids, names = _unzipped(paths)
+            rows += await fetch(connection, "step_load_named", run_ids=ids, paths=names)
+        wholes = sorted({(one.run_id, whole) for one in requests for whole in one.parts_of})
+        if wholes:
+            ids, names = _unzipped(wholes)
+            rows += await fetch(connection, "step_load_parts", run_ids=ids, wholes=names)
+        statuses = sorted(
+            {(one.run_id, status.value) for one in requests for status in one.statuses}
+        )
+        if statuses:
+            ids, names = _unzipped(statuses)
+            rows += await fetch(connection, "step_load_statuses", run_ids=ids, statuses=names)
+        found: dict[str, dict[str, Step]] = {one.run_id: {} for one in requests}
+        for row in rows:
+            found[row["run_id"]][row["path"]] = step_from_row(row)
+        return found
+
     async def known_signals(self, ids: Sequence[SignalId]) -> set[SignalId]:
         """See StoreTransaction."""
         connection = await self._begin()
@@ -266,3 +290,7 @@ class PostgresTransaction:
         for row in await fetch(connection, "step_list_light", run_ids=list(run_ids)):
             found[row["run_id"]].append(step_from_row(row))
         return found
+
+
+def _unzipped(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    return [run_id for run_id, _ in pairs], [name for _, name in pairs]

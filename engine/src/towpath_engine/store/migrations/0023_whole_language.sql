@@ -85,5 +85,9 @@ CREATE TRIGGER step_settled_is_settled BEFORE UPDATE ON step
   EXECUTE FUNCTION refuse_settled_change();
 
 -- Children that are waited for: a sweep looks for those whose end, or whose start, was not told.
-ALTER TABLE open_step ADD COLUMN child_run_id uuid;
+-- And attempts that are being cancelled: one for those whose dispatch nobody may have seen.
+ALTER TABLE open_step
+  ADD COLUMN child_run_id uuid,
+  ADD COLUMN cancelling boolean NOT NULL DEFAULT false;
 CREATE INDEX open_step_by_child ON open_step (run_id, path) WHERE child_run_id IS NOT NULL;
+CREATE INDEX open_step_by_cancelling ON open_step (run_id, path) WHERE cancelling;

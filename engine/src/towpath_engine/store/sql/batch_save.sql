@@ -208,14 +208,19 @@ WITH changed_run AS (
     child_run_id = excluded.child_run_id
 ), opened AS (
   INSERT INTO open_step (
-    run_id, path, status, token, queue, level, dispatched_at, reported, signal, child_run_id)
-  SELECT run_id, path, status, token, queue, level, dispatched_at, reported, signal, child_run_id
+    run_id, path, status, token, queue, level, dispatched_at, reported, signal, child_run_id,
+    cancelling)
+  SELECT
+    run_id, path, status, token, queue, level, dispatched_at, reported, signal, child_run_id,
+    cancelling
   FROM unnest(
     @open_run_id::uuid[], @open_path::text[], @open_status::text[], @open_token::text[],
     @open_queue::text[], @open_level::smallint[], @open_dispatched_at::timestamptz[],
-    @open_reported::boolean[], @open_signal::text[], @open_child_run_id::uuid[]
+    @open_reported::boolean[], @open_signal::text[], @open_child_run_id::uuid[],
+    @open_cancelling::boolean[]
   ) AS fresh (
-    run_id, path, status, token, queue, level, dispatched_at, reported, signal, child_run_id)
+    run_id, path, status, token, queue, level, dispatched_at, reported, signal, child_run_id,
+    cancelling)
   ORDER BY run_id, path
   ON CONFLICT (run_id, path) DO UPDATE SET
     status = excluded.status,
@@ -225,7 +230,8 @@ WITH changed_run AS (
     dispatched_at = excluded.dispatched_at,
     reported = excluded.reported,
     signal = excluded.signal,
-    child_run_id = excluded.child_run_id
+    child_run_id = excluded.child_run_id,
+    cancelling = excluded.cancelling
 ), closed AS (
   DELETE FROM open_step
   USING unnest(@closed_run_id::uuid[], @closed_path::text[]) AS settled (run_id, path)

@@ -1,5 +1,6 @@
 -- Messages to publish again, moved on by @seconds so that two sweeps do not collide. A dispatch
--- goes only while its token is the step's current one and still dispatched; others are deleted.
+-- goes only while its token is the step's current one and still dispatched, and not while it is
+-- being cancelled; others are deleted.
 -- Rows that another sweep or batch holds are left to it.
 WITH due AS MATERIALIZED (
   SELECT
@@ -7,7 +8,7 @@ WITH due AS MATERIALIZED (
     outbox.token IS NULL OR (
       SELECT true FROM open_step
       WHERE open_step.run_id = outbox.run_id AND open_step.token = outbox.token
-        AND open_step.status = 'dispatched'
+        AND open_step.status = 'dispatched' AND NOT open_step.cancelling
       LIMIT 1) IS NOT NULL AS wanted
   FROM outbox
   WHERE outbox.publish_after <= @before::timestamptz

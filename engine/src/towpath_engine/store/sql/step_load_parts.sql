@@ -1,0 +1,31 @@
+-- The rows of the parts of these wholes: branches stand behind a slash, items behind a bracket.
+-- Rows within a part are passed over.
+SELECT
+    step.run_id, step.path, step.kind, step.status, step.visit, step.attempt, step.iteration,
+    step.release_count, step.revival_count, step.came_from, step.token, step.dispatch_no,
+    step.queue, step.task, step.input,
+    step.output, step.last_output, step.error, step.last_error, step.progress, step.worker_id,
+    step.waiting_for, step.held_by, step.signal, step.wake_at, step.ready_at, step.dispatched_at,
+    step.started_at, step.settled_at, step.dispatch_deadline_at, step.attempt_deadline_at,
+    step.heartbeat_deadline_at, step.step_deadline_at, step.parts, step.errors, step.last_step,
+    step.reached, step.undo_below, step.child_run_id
+FROM unnest(@run_ids::uuid[], @wholes::text[]) AS wanted (run_id, whole)
+JOIN step ON step.run_id = wanted.run_id
+  AND step.path > wanted.whole || '/' AND step.path < wanted.whole || '0'
+WHERE step.kind = 'branch'
+  AND strpos(substr(step.path, length(wanted.whole) + 2), '/') = 0
+UNION ALL
+SELECT
+    step.run_id, step.path, step.kind, step.status, step.visit, step.attempt, step.iteration,
+    step.release_count, step.revival_count, step.came_from, step.token, step.dispatch_no,
+    step.queue, step.task, step.input,
+    step.output, step.last_output, step.error, step.last_error, step.progress, step.worker_id,
+    step.waiting_for, step.held_by, step.signal, step.wake_at, step.ready_at, step.dispatched_at,
+    step.started_at, step.settled_at, step.dispatch_deadline_at, step.attempt_deadline_at,
+    step.heartbeat_deadline_at, step.step_deadline_at, step.parts, step.errors, step.last_step,
+    step.reached, step.undo_below, step.child_run_id
+FROM unnest(@run_ids::uuid[], @wholes::text[]) AS wanted (run_id, whole)
+JOIN step ON step.run_id = wanted.run_id
+  AND step.path > wanted.whole || '[' AND step.path < wanted.whole || '\'
+WHERE step.kind = 'item'
+  AND strpos(substr(step.path, length(wanted.whole) + 2), '/') = 0;
