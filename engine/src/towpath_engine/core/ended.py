@@ -9,21 +9,14 @@ Rows that are not loaded are asked for (StepsNeeded), those of many lists at onc
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile
 from typing import Final
 
 from towpath_engine.core.changes import Changes, StepsNeeded
-from towpath_engine.core.definition import ParallelSpec
+from towpath_engine.core.forgetting import part_paths
 from towpath_engine.core.model import Failure, Step
-from towpath_engine.core.paths import (
-    ROOT,
-    index_of_item,
-    item_path,
-    owner_of,
-    place_of,
-    whole_of_item,
-    within,
-)
-from towpath_engine.core.states import WHOLE, StepKind, StepStatus
+from towpath_engine.core.paths import ROOT, place_of, told_path, upper_of, within
+from towpath_engine.core.states import WHOLE, StepStatus
 
 OWNERS_AT_ONCE: Final = 500
 """Of so many branches and items at a time rows are asked for."""
@@ -39,16 +32,6 @@ def is_ended(changes: Changes, row: Step) -> bool:
 def has_parts(step: Step) -> bool:
     """Whether the row is that of a whole which came as far as to have parts."""
     return step.kind in WHOLE and step.parts is not None
-
-
-def is_below(path: str, above: str) -> bool:
-    """Whether the row lies below another one."""
-    return path.startswith((f"{above}/", f"{above}["))
-
-
-def whole_of(part: Step) -> str:
-    """The path of the whole that a part belongs to."""
-    return whole_of_item(part.path) if part.kind is StepKind.ITEM else owner_of(part.path)
 
 
 def ended_steps(changes: Changes, owner: str) -> list[Step]:
@@ -97,18 +80,18 @@ def ended_leaves(changes: Changes, owners: Sequence[str] = (ROOT,), *, enough: i
 
 def has_ended_at(changes: Changes, path: str) -> bool:
     """Whether the run has ended at this step, so that a retry comes to it."""
-    owner = owner_of(path)
+    owner = upper_of(path)
     if owner != ROOT and not _part_has_ended(changes, owner):
         return False
     return any(step.path == path for step in ended_steps(changes, owner))
 
 
 def _part_has_ended(changes: Changes, part: str) -> bool:
-    whole_path = whole_of_item(part) if part.endswith("]") else owner_of(part)
+    whole_path = upper_of(part)
     if not has_ended_at(changes, whole_path):
         return False
     whole = changes.step(whole_path)
-    if whole is None or part not in part_paths(changes, whole):
+    if whole is None or part not in part_paths(changes.run, whole):
         return False
     return any(is_ended(changes, row) for row in _rows(changes, [part]))
 
@@ -129,29 +112,18 @@ def load_ahead(changes: Changes, part: Step) -> None:
 
 
 def _ended_after(changes: Changes, part: Step) -> Iterator[Step]:
-    whole = changes.step(whole_of(part))
-    assert whole is not None, "a part is loaded with its whole"
-    paths = part_paths(changes, whole)
-    at = index_of_item(part.path) if part.kind is StepKind.ITEM else paths.index(part.path)
-    for path in paths[at + 1 :]:
+    whole = changes.need(upper_of(part.path))
+    paths = part_paths(changes.run, whole)
+    for path in dropwhile(lambda one: one != part.path, paths):
         row = changes.step(path)
         if row is None:
             raise StepsNeeded(parts_of=[whole.path])
-        if is_ended(changes, row):
+        if path != part.path and is_ended(changes, row):
             yield row
 
 
-def part_paths(changes: Changes, whole: Step) -> list[str]:
-    """The paths of the parts that were started."""
-    started = 0 if whole.parts is None else whole.parts.started
-    spec = changes.definition_of(whole.path).spec
-    if isinstance(spec, ParallelSpec):
-        return [within(whole.path, branch) for branch in spec.branches[:started]]
-    return [item_path(whole.path, index) for index in range(started)]
-
-
 def _parts(changes: Changes, whole: Step) -> list[Step]:
-    rows = [changes.step(path) for path in part_paths(changes, whole)]
+    rows = [changes.step(path) for path in part_paths(changes.run, whole)]
     found = [row for row in rows if row is not None]
     if len(found) < len(rows):
         raise StepsNeeded(parts_of=[whole.path])
@@ -159,7 +131,7 @@ def _parts(changes: Changes, whole: Step) -> list[Step]:
 
 
 def _has_all_parts(changes: Changes, whole: Step) -> bool:
-    return all(changes.step(path) is not None for path in part_paths(changes, whole))
+    return all(changes.step(path) is not None for path in part_paths(changes.run, whole))
 
 
 def _rows(changes: Changes, paths: Iterable[str]) -> list[Step]:
@@ -177,7 +149,7 @@ def _reached_paths(changes: Changes, owner: str) -> list[str]:
     return [
         within(owner, name)
         for index, name in enumerate(listed.steps)
-        if changes.reached(index, owner)
+        if changes.reached(owner, index)
     ]
 
 
@@ -191,8 +163,7 @@ def _error_of(changes: Changes, owner: str) -> Failure | None:
 
 def _failed_at(error: Failure | None, path: str) -> bool:
     """Whether the error is that of this step, or of one below it."""
-    return (
-        error is not None
-        and error.step is not None
-        and (error.step == path or is_below(error.step, path))
-    )
+    if error is None or error.step is None:
+        return False
+    at, path = told_path(error.step), told_path(path)
+    return at == path or at.startswith((f"{path}/", f"{path}["))

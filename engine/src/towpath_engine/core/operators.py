@@ -48,6 +48,7 @@ def revive(changes: Changes, event: RetryRequested | RedriveRequested) -> Verdic
     Refused: RUN_NOT_SETTLED, NOT_RETRYABLE, ALREADY_COMPENSATED, STEP_NOT_FOUND, STEP_NOT_REACHED,
     TOO_LARGE.
     """
+    run = changes.run
     match event:
         case RetryRequested():
             refusal = _refuse_status(changes.run, Operation.RETRY) or _retry(changes, event)
@@ -55,7 +56,7 @@ def revive(changes: Changes, event: RetryRequested | RedriveRequested) -> Verdic
             refusal = _refuse_status(changes.run, Operation.REDRIVE) or _redrive(changes, event)
     if refusal is None:
         return Verdict.APPLIED
-    return refused(changes.run, refusal.code, refusal.message)
+    return refused(run, refusal.code, refusal.message)
 
 
 def done_again(decision: Decision) -> tuple[str, ...]:

@@ -14,13 +14,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from towpath_engine.core.changes import StepNotLoaded, StepsNeeded
+from towpath_engine.core.changes import StepsNeeded
 from towpath_engine.core.decide import decide
 from towpath_engine.core.dispatching import NotDispatched
 from towpath_engine.core.effects import Decision, Verdict
-from towpath_engine.core.ended import whole_of
 from towpath_engine.core.events import Event
 from towpath_engine.core.model import Run, Step, Transition
+from towpath_engine.core.paths import upper_of
 from towpath_engine.core.replayed_events import rebuild, with_rows
 from towpath_engine.core.replayed_reports import Outputs, Unreplayable
 from towpath_engine.core.states import PART
@@ -35,7 +35,7 @@ _COMPARED: Final = (
 _ROUNDS_MAX: Final = 1_000
 # What `decide` raises for a state that no engine could have come to: a history that was edited.
 _FAULTS: Final = (
-    IllegalTransition, StepNotLoaded, NotDispatched, AssertionError, LookupError, ValueError,
+    IllegalTransition, NotDispatched, AssertionError, LookupError, ValueError,
 )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def _decide(run: Run, event: Event, now: datetime, rows: Mapping[str, Step]) -> 
             return decide(run, event, now)
         except StepsNeeded as needed:
             run = with_rows(run, _wanted(needed, rows))
-    raise StepNotLoaded("it asks for rows for ever")
+    raise LookupError("it asks for rows for ever")
 
 
 def _wanted(needed: StepsNeeded, rows: Mapping[str, Step]) -> list[Step]:
@@ -146,7 +146,7 @@ def _wanted(needed: StepsNeeded, rows: Mapping[str, Step]) -> list[Step]:
             row
             for row in rows.values()
             if row.status in needed.statuses
-            or (row.kind in PART and whole_of(row) in needed.parts_of)
+            or (row.kind in PART and upper_of(row.path) in needed.parts_of)
         ]
     return found
 

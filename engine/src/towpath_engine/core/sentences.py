@@ -151,7 +151,7 @@ def _ended_as(run: Run) -> str:
         case RunStatus.CANCELLED:
             return _cancelled(run)
         case RunStatus.TIMED_OUT if run.deadline_at is not None:
-            return f"timed out, its deadline was {_short(run.deadline_at)}"
+            return f"timed_out, its deadline was {_short(run.deadline_at)}"
         case status:
             return status.value
 
