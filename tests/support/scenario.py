@@ -7,11 +7,17 @@
 Every decision is held to what is true of all decisions: the same arguments give the same decision,
 `seq` has no gaps, every change of a status is in the tables and has a cause, and one that was not
 applied leaves the very same run and nothing else.
+
+Rows that a decision asks for come from all that was ever written. With `Story.reloads` (the fixture
+`loading` of tests/unit/core runs a test both ways) each event finds the run as an engine loads it
+that has just started: with the open steps and few others.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
+import yaml
 from msgspec.structs import replace
 
 from tests.support.builders import (
@@ -24,6 +30,7 @@ from tests.support.builders import (
     json_of,
     raw,
 )
+from towpath_engine.core.changes import StepsNeeded
 from towpath_engine.core.decide import decide
 from towpath_engine.core.effects import Announce, Decision, DispatchStep, Effect, Verdict
 from towpath_engine.core.events import (
@@ -43,7 +50,16 @@ from towpath_engine.core.events import (
 from towpath_engine.core.gate import OPEN
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Failure, Run, Step, Transition
-from towpath_engine.core.states import RunStatus, StepStatus
+from towpath_engine.core.parse import parse_definition
+from towpath_engine.core.paths import ROOT, owner_of, whole_of_item
+from towpath_engine.core.states import (
+    OPEN_STEP,
+    PART,
+    SETTLED_RUN,
+    RunStatus,
+    StepKind,
+    StepStatus,
+)
 from towpath_engine.core.transitions import RunChange, StepChange, run_after, step_after
 from towpath_protocol.dispatch import StepDispatch
 from towpath_protocol.failures import Failure as WireFailure
@@ -61,9 +77,24 @@ from towpath_protocol.reports import (
 )
 
 
-def decide_checked(run: Run, event: Event, now: datetime) -> Decision:
-    """`decide`, held to the laws of every decision."""
-    decision = decide(run, event, now)
+ROUNDS_MAX = 64
+"""How often a decision may ask for rows."""
+
+
+def decide_checked(
+    run: Run, event: Event, now: datetime, rows: Mapping[str, Step] | None = None
+) -> Decision:
+    """`decide`, held to the laws of every decision; `rows` are those that it may ask for."""
+    for _ in range(ROUNDS_MAX):
+        try:
+            decision = decide(run, event, now)
+            break
+        except StepsNeeded as needed:
+            found = rows_for(needed, rows or {})
+            assert found, f"there are no such rows: {needed}"
+            run = replace(run, steps={**run.steps, **found})
+    else:
+        raise AssertionError("a decision asks for ever more rows")
     assert decide(run, event, now) == decision, "the same arguments give the same decision"
     if decision.verdict is not Verdict.APPLIED:
         assert decision.run is run
@@ -76,6 +107,34 @@ def decide_checked(run: Run, event: Event, now: datetime) -> Decision:
     for transition in decision.transitions:
         check_legal(transition)
     return decision
+
+
+def rows_for(needed: StepsNeeded, rows: Mapping[str, Step]) -> dict[str, Step]:
+    """The rows that a decision has asked for."""
+    return {
+        path: step
+        for path, step in rows.items()
+        if path in needed.paths
+        or step.status in needed.statuses
+        or (step.kind in PART and _begin_of(step) in needed.parts_of)
+    }
+
+
+def _begin_of(part: Step) -> str:
+    return whole_of_item(part.path) if part.kind is StepKind.ITEM else owner_of(part.path)
+
+
+def as_loaded(run: Run, rows: Mapping[str, Step]) -> Run:
+    """The run as it is loaded: with its open steps, what it came from last and, of its own list,
+    what is referenced."""
+    wanted = {path for path in run.definition.referenced if owner_of(path) == ROOT}
+    wanted.add(run.last_step or "")
+    steps = {
+        path: step
+        for path, step in rows.items()
+        if path in wanted or step.status in OPEN_STEP
+    }
+    return replace(run, steps=steps)
 
 
 def check_legal(transition: Transition) -> None:
@@ -91,6 +150,9 @@ def check_legal(transition: Transition) -> None:
 
 class Story:
     """A run, its clock, and all that was decided about it."""
+
+    reloads = False
+    """Whether each event finds the run as it is loaded."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -111,7 +173,9 @@ class Story:
         """Any event, at the story's instant; through the story's gate unless it has its own."""
         if event.gate is OPEN:
             event = replace(event, gate=self.gate)
-        decision = decide_checked(self.run, event, self.now)
+        if self.reloads and not isinstance(event, RetryRequested | RedriveRequested):
+            self.run = as_loaded(self.run, self.steps)
+        decision = decide_checked(self.run, event, self.now, self.steps)
         self.last = decision
         self.run = decision.run
         self.history += decision.transitions
@@ -131,7 +195,7 @@ class Story:
 
     def token(self, step: str) -> str:
         """The token of the step's live attempt."""
-        token = self.run.steps[step].token
+        token = self.steps[step].token
         assert token is not None, f"step {step} has no live attempt"
         return token
 
@@ -261,6 +325,12 @@ class Story:
         """The run as it is loaded for an operator: with all its steps."""
         self.run = replace(self.run, steps=dict(self.steps))
 
+    def goes_on(self) -> "Story":
+        """The rest of what was split, to its end."""
+        while self.run.cursor is not None and self.run.status not in SETTLED_RUN:
+            self.continues()
+        return self
+
     def continues(self) -> Decision:
         """The rest of a split decision."""
         return self.happens(DecisionContinued(seed=self.seed(), cause=a_cause()))
@@ -276,7 +346,7 @@ class Story:
 
     def time_passes_until_due(self, path: str | None) -> Decision:
         """The clock goes to the stored instant of the step (or the run), and its timer fires."""
-        due = self.run.due_at if path is None else self.run.steps[path].due_at
+        due = self.run.due_at if path is None else self.steps[path].due_at
         assert due is not None, f"{path} waits for no instant"
         self.now = max(self.now, due)
         return self.timer_fires(path)
@@ -311,6 +381,15 @@ class Story:
         assert self.run.error is not None, f"the run is {self.run.status} without an error"
         return self.run.error
 
+    def open_paths(self) -> list[str]:
+        """The paths of the rows that are open."""
+        return sorted(p for p, step in self.run.steps.items() if step.status in OPEN_STEP)
+
+    def errors_of(self, step: str) -> object:
+        """The errors of the parts of a whole, decoded; None: it has none."""
+        errors = self.steps[step].errors
+        return None if errors is None else msgspec.json.decode(errors)
+
     def status(self, step: str | None = None) -> str:
         """The status of the run, or of a step; one without a row is pending."""
         if step is None:
@@ -329,5 +408,16 @@ def given(
     story = Story(
         a_run(a_definition(*steps, **fields), run_input=run_input, limits=limits, start_at=start_at)
     )
+    story.begins()
+    return story
+
+
+def given_yaml(text: str, *, run_input: object = None, limits: CoreLimits | None = None) -> Story:
+    """A story of a run of this definition that has begun. `workflow` need not be given."""
+    document = yaml.safe_load(text)
+    if isinstance(document, list):
+        document = {"steps": document}
+    definition = parse_definition({"workflow": "order", **document})
+    story = Story(a_run(definition, run_input=run_input, limits=limits))
     story.begins()
     return story

@@ -131,10 +131,12 @@ class Scope:
     def _row(self, path: str) -> Step | None:
         """The row of a step; None when the run has not come to it. Raises StepsNeeded."""
         row = self._changes.step(path)
-        if row is None:
+        # A step that is just being entered for the first time has no row yet.
+        if row is None and (self._step is None or path != self._step.path):
             owner = upper_of(path)
             if self._changes.reached(owner, self._changes.definition_of(path).index):
-                raise StepsNeeded(paths={path, *missing(self._changes, owner)})
+                entered = None if self._step is None else self._step.path
+                raise StepsNeeded(paths={path, *missing(self._changes, owner)} - {entered})
         return row
 
     def _output_of(self, path: str) -> object:
