@@ -61,7 +61,6 @@ PLAIN_WAITS: Final = frozenset({
 _ATTEMPT: Final = frozenset({StepStatus.DISPATCHED, StepStatus.RUNNING})
 _OUTLIVES: Final = frozenset({StepStatus.CANCELLING, StepStatus.COMPENSATING})
 """What may be open although the list that it belongs to is over."""
-_HAS_REASON: Final = frozenset({StepStatus.WAITING, StepStatus.READY})
 _BEGUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING})
 Visit = tuple[str, int]
 """A path and the number of a visit."""
@@ -221,9 +220,6 @@ class Watcher:
         assert len(tokens) == len(set(tokens)), "two steps with one token"
         loaded = {path for path, step in run.steps.items() if step.status in OPEN_STEP}
         assert loaded == set(self._open), f"open in the run, not in the rows: {loaded}"
-        for step in self._open.values():
-            if step.kind in WHOLE and step.status is StepStatus.RUNNING:
-                _check_parts(self._definition, step, rows)
         if not is_split(run) and run.status not in SETTLED_RUN:
             self._check_tree(run, rows)
 
@@ -238,10 +234,13 @@ class Watcher:
                 continue
             assert rows[owner].status in OPEN_STEP, f"{step.path} is open, {owner} is not"
         for step in self._open.values():
-            is_idle = step.kind in WHOLE | PART and step.status not in _OUTLIVES
-            assert not is_idle or step.path in owners, f"{step.path} is open without a reason"
+            if step.kind in WHOLE and _has_below(step):
+                _check_parts(self._definition, step, rows)
+            assert not _has_below(step) or step.path in owners, (
+                f"{step.path} is open without a reason"
+            )
         if run.status in _BEGUN:
-            leaves = [s for s in self._open.values() if s.kind not in WHOLE | PART]
+            leaves = [s for s in self._open.values() if not _has_below(s)]
             assert leaves, "a run that has begun has an open step"
             waits = all(step.status is StepStatus.WAITING for step in leaves)
             assert (run.status is RunStatus.WAITING) == waits, f"{run.status}, waiting: {waits}"
@@ -403,7 +402,12 @@ def is_alive(run: Run, opened: Collection[Step]) -> bool:
         return True
     if run.status is RunStatus.PENDING:
         return run.start_at is not None or run.held_by is not None
-    return any(s.kind not in WHOLE | PART or s.stage in _HAS_REASON for s in opened)
+    return any(not _has_below(step) for step in opened)
+
+
+def _has_below(step: Step) -> bool:
+    """Whether the open step is open because of others: a whole or a part that has begun."""
+    return step.kind in WHOLE | PART and step.status is StepStatus.RUNNING
 
 
 def check_step(step: Step) -> None:
