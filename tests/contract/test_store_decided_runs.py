@@ -16,6 +16,7 @@ from towpath_engine.core.events import Event
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.parse import parse_definition
+from towpath_engine.core.paths import ROOT, owner_of
 from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN
 from towpath_engine.services.clock import Clock, Identity
 from towpath_engine.services.draft import Drafting, RunDraft
@@ -102,7 +103,7 @@ class Replay:
         await self._check_timers(saved.run)
 
     async def _load(self, run: Run) -> Run:
-        paths = set(run.definition.referenced)
+        paths = _referenced(run)
         if run.last_step is not None:
             paths.add(run.last_step)
         request = LoadRequest(run_id=run.id, definition=run.definition, paths=frozenset(paths))
@@ -110,7 +111,7 @@ class Replay:
             return (await tx.load_runs([request]))[run.id]
 
     def _expected(self, run: Run) -> Run:
-        wanted = run.definition.referenced | {run.last_step}
+        wanted = _referenced(run) | {run.last_step}
         steps = {
             path: step
             for path, step in sorted(self._steps.items())
@@ -134,6 +135,10 @@ class Replay:
                 assert armed[path] <= due_at, path
             else:
                 assert path not in armed, path
+
+
+def _referenced(run: Run) -> set[str]:
+    return {place for place in run.definition.referenced if owner_of(place) == ROOT}
 
 
 async def test_whatever_the_core_decides_comes_back_as_it_was_decided(

@@ -19,9 +19,10 @@ from towpath_engine.core.effects import (
     KeepSignal,
     RevokeToken,
 )
+from towpath_engine.core.forgetting import PARTS_KEPT_MAX
 from towpath_engine.core.model import Run, Step, Transition
-from towpath_engine.core.paths import ROOT, owner_of, place_of
-from towpath_engine.core.states import SETTLED_STEP
+from towpath_engine.core.paths import ROOT, upper_of
+from towpath_engine.core.states import OPEN_STEP, PART, SETTLED_STEP
 from towpath_engine.core.stepmap import StepMap
 from towpath_engine.core.transitions import RunChange
 from towpath_engine.services.clock import Identity
@@ -36,9 +37,6 @@ from towpath_engine.store.interface import (
 from towpath_engine.store.records import LogLine
 from towpath_protocol import codec, headers, subjects, times
 from towpath_protocol.events import EventName, RunEvent
-
-_ASKED_ROWS_KEPT = 64
-"""So many of the rows that decisions asked for stay in memory with their run."""
 
 
 class Drafting(Struct, frozen=True, kw_only=True):
@@ -118,21 +116,24 @@ class RunDraft:
 
     def to_keep(self) -> Run:
         """The run as it is kept in memory: of the rows that were asked for, without the settled
-        ones that nothing refers to, and without all of them if they are many."""
-        if not self._asked:
+        ones that no event to come will ask for, or only one that may load them."""
+        gone = [path for path in self._asked if self._may_go(path)]
+        if not gone:
             return self.run
-        referenced = self.run.definition.referenced
-        many = len(self._asked) > _ASKED_ROWS_KEPT
-        gone = [
-            path
-            for path in self._asked
-            if (step := self.run.steps.get(path)) is not None
-            and step.status in SETTLED_STEP
-            and path != self.run.last_step
-            and (place_of(path) not in referenced or (many and owner_of(path) != ROOT))
-        ]
-        steps = StepMap.of(self.run.steps).derive((), gone)
-        return replace(self.run, steps=steps)
+        return replace(self.run, steps=StepMap.of(self.run.steps).derive((), gone))
+
+    def _may_go(self, path: str) -> bool:
+        run = self.run
+        step = run.steps.get(path)
+        if step is None or step.status not in SETTLED_STEP:
+            return False
+        upper = upper_of(path)
+        if "#" in path or (step.kind in PART and len(self._asked) > PARTS_KEPT_MAX):
+            return True
+        if upper == ROOT:
+            return path != run.last_step and path not in run.definition.referenced
+        owner = run.steps.get(upper)
+        return owner is None or owner.status not in OPEN_STEP
 
     def add(self, decision: Decision, at: datetime) -> None:
         """Take over the run and the effects of one decision, made at `at`."""

@@ -70,8 +70,8 @@ class LoadRequest(Struct, frozen=True, kw_only=True):
 
 
 class RowsRequest(Struct, frozen=True, kw_only=True):
-    """More rows of a run: of these paths, all parts of these wholes, all that have one of these
-    statuses."""
+    """More rows of a run: of these paths, all parts whose paths begin so (`core.paths.parts_path`
+    of their whole), all that have one of these statuses."""
 
     run_id: str
     paths: frozenset[str] = frozenset()
