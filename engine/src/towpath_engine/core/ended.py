@@ -15,7 +15,7 @@ from typing import Final
 from towpath_engine.core.changes import Changes, StepsNeeded
 from towpath_engine.core.forgetting import part_paths
 from towpath_engine.core.model import Failure, Step
-from towpath_engine.core.paths import ROOT, place_of, told_path, upper_of, within
+from towpath_engine.core.paths import ROOT, parts_path, place_of, told_path, upper_of, within
 from towpath_engine.core.states import WHOLE, StepStatus
 
 OWNERS_AT_ONCE: Final = 500
@@ -71,7 +71,7 @@ def ended_leaves(changes: Changes, owners: Sequence[str] = (ROOT,), *, enough: i
         steps = [step for owner in now for step in ended_steps(changes, owner)]
         found += [step for step in steps if not has_parts(step)]
         wholes = [step for step in steps if has_parts(step)]
-        missing = [whole.path for whole in wholes if not _has_all_parts(changes, whole)]
+        missing = [_begin_of_parts(one) for one in wholes if not _has_all_parts(changes, one)]
         if missing:
             raise StepsNeeded(parts_of=missing)
         level = [part.path for whole in wholes for part in ended_parts(changes, whole)] + later
@@ -117,7 +117,7 @@ def _ended_after(changes: Changes, part: Step) -> Iterator[Step]:
     for path in dropwhile(lambda one: one != part.path, paths):
         row = changes.step(path)
         if row is None:
-            raise StepsNeeded(parts_of=[whole.path])
+            raise StepsNeeded(parts_of=[_begin_of_parts(whole)])
         if path != part.path and is_ended(changes, row):
             yield row
 
@@ -126,8 +126,12 @@ def _parts(changes: Changes, whole: Step) -> list[Step]:
     rows = [changes.step(path) for path in part_paths(changes.run, whole)]
     found = [row for row in rows if row is not None]
     if len(found) < len(rows):
-        raise StepsNeeded(parts_of=[whole.path])
+        raise StepsNeeded(parts_of=[_begin_of_parts(whole)])
     return found
+
+
+def _begin_of_parts(whole: Step) -> str:
+    return parts_path(whole.path, whole.visit)
 
 
 def _has_all_parts(changes: Changes, whole: Step) -> bool:

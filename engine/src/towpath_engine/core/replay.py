@@ -20,10 +20,10 @@ from towpath_engine.core.dispatching import NotDispatched
 from towpath_engine.core.effects import Decision, Verdict
 from towpath_engine.core.events import Event
 from towpath_engine.core.model import Run, Step, Transition
-from towpath_engine.core.paths import upper_of
+from towpath_engine.core.paths import owner_of, whole_of_item
 from towpath_engine.core.replayed_events import rebuild, with_rows
 from towpath_engine.core.replayed_reports import Outputs, Unreplayable
-from towpath_engine.core.states import PART
+from towpath_engine.core.states import PART, StepKind
 from towpath_engine.core.transitions import IllegalTransition, RunChange
 from towpath_protocol.errors import ProtocolError
 from towpath_protocol.times import parse_instant
@@ -146,9 +146,14 @@ def _wanted(needed: StepsNeeded, rows: Mapping[str, Step]) -> list[Step]:
             row
             for row in rows.values()
             if row.status in needed.statuses
-            or (row.kind in PART and upper_of(row.path) in needed.parts_of)
+            or (row.kind in PART and _begin_of(row) in needed.parts_of)
         ]
     return found
+
+
+def _begin_of(part: Step) -> str:
+    """What the paths of a part and of those beside it begin with."""
+    return whole_of_item(part.path) if part.kind is StepKind.ITEM else owner_of(part.path)
 
 
 def _failed(turn: Turn, reason: str) -> Turn:
