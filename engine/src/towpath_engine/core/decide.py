@@ -10,12 +10,11 @@ from typing import Final, assert_never
 
 from msgspec.structs import replace
 
-from towpath_engine.core import agenda, children, failures, waits
+from towpath_engine.core import agenda, children, failures, outcomes, waits
 from towpath_engine.core.admission import apply_admission
 from towpath_engine.core.attempts import fail_attempt, start_clock
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.dispatching import attempt_end, redispatch
-from towpath_engine.core.dropping import cancel_step
 from towpath_engine.core.effects import Decision, Verdict, refused
 from towpath_engine.core.events import (
     AttemptLost,
@@ -39,6 +38,7 @@ from towpath_engine.core.events import (
 from towpath_engine.core.instants import earliest
 from towpath_engine.core.model import Failure, Run, Step
 from towpath_engine.core.operators import revive
+from towpath_engine.core.payloads import remember_cancel
 from towpath_engine.core.reports import apply_report
 from towpath_engine.core.settling import end_run, fail_run
 from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus
@@ -149,6 +149,7 @@ def _cancel(changes: Changes, event: CancelRequested) -> Verdict | Decision:
     if run.ending is not None:
         message = f"run {run.id} is ending: {run.ending.value}"
         return refused(run, ErrorCode.COMPENSATING, message)
+    remember_cancel(changes, event)
     wanted = event.compensate
     undo = changes.run.definition.undo_on_failure if wanted is None else wanted
     changes.run = replace(
@@ -187,7 +188,7 @@ def _observe(
         case DispatchWithdrawn():
             if step.status is not StepStatus.CANCELLING:
                 return Verdict.IGNORED
-            cancel_step(changes, step, "its dispatch was taken back")
+            outcomes.withdraw(changes, step)
         case _:
             assert_never(event)
     return Verdict.APPLIED
