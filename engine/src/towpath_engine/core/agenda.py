@@ -90,13 +90,16 @@ def leave_below(changes: Changes, path: str) -> None:
         changes.agenda.pop()
 
 
-def put_off(changes: Changes) -> None:
-    """The run is ending: all that was to be done is for a retry."""
+def put_off(changes: Changes) -> list[str]:
+    """The run is ending: all that was to be done is for a retry. Returns what must be done all the
+    same, the next entry last: what lies open below a row that has failed hangs on nothing else."""
+    drops = [entry for entry in changes.agenda if split(entry)[0] is Verb.DROP]
     changes.agenda[:] = [
         entry if entry.startswith(_LATER) else _LATER + entry
         for entry in changes.agenda
         if split(entry)[0] not in (Verb.DROP, Verb.SETTLE, Verb.UNDO)
     ]
+    return drops
 
 
 def take_up(changes: Changes) -> bool:

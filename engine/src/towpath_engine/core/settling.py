@@ -107,8 +107,9 @@ def end_run(changes: Changes, ending: RunStatus, failure: Failure | None = None)
     if changes.run.ending is not None or changes.settled:
         return
     changes.run = replace(changes.run, ending=ending, error=failure)
-    agenda.put_off(changes)
+    drops = agenda.put_off(changes)
     agenda.push(changes, Verb.SETTLE, ROOT)
+    changes.agenda += drops
 
 
 def settle(changes: Changes) -> None:
