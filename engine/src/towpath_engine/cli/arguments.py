@@ -5,6 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from towpath_engine.cli.exits import EPILOG
+from towpath_engine.cli.graph_arguments import add_graph_arguments
 from towpath_engine.cli.operator_arguments import add_operator_verbs
 from towpath_engine.cli.parser import CommandParser, Verbs, add_client_verb, add_verb, count, port
 from towpath_engine.cli.run_arguments import add_run_verbs
@@ -85,6 +86,10 @@ class Arguments(argparse.Namespace):
     queue: str | None
     letter_id: str
     letter_ids: list[str]
+    # graph
+    drawn: str
+    picture_format: str | None
+    picture_file: Path | None
     # completion
     shell: str
     # rights
@@ -109,6 +114,7 @@ def build_parser() -> CommandParser:
     _add_processes(verbs)
     add_operator_verbs(verbs)
     add_run_verbs(verbs)
+    add_graph_arguments(verbs)
     _add_replay(verbs)
     _add_completion(verbs)
     return parser

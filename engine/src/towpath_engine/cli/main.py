@@ -49,7 +49,7 @@ def _command(name: str) -> Callable[[Arguments], Exit]:
             from towpath_engine.cli.database_role import database_role
 
             return database_role
-        case "completion" | "replay":
+        case "completion" | "replay" | "graph":
             return _alone(name)
         case "validate" | "deploy":
             from towpath_engine.cli import workflows
@@ -60,11 +60,15 @@ def _command(name: str) -> Callable[[Arguments], Exit]:
 
 
 def _alone(name: str) -> Callable[[Arguments], Exit]:
-    """The verbs that need nothing but their arguments."""
+    """The verbs that need nothing but their arguments, or may do without an engine."""
     if name == "completion":
         from towpath_engine.cli.completion import completion
 
         return completion
+    if name == "graph":
+        from towpath_engine.cli.graph import graph
+
+        return graph
     from towpath_engine.cli.replay import replay_file
 
     return replay_file
