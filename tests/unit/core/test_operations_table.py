@@ -9,7 +9,7 @@ from tests.support.scenario import Story, given
 from towpath_engine.core.effects import Decision, Verdict
 from towpath_engine.core.events import PauseRequested, ResumeRequested
 from towpath_engine.core.model import Cause
-from towpath_engine.core.operations import OPERATIONS, Effect, Operation
+from towpath_engine.core.operations import OPERATIONS, UNDONE, Effect, Operation, answer_of
 from towpath_engine.core.states import LIVE_RUN, RunStatus
 
 VERDICTS = {
@@ -20,9 +20,13 @@ VERDICTS = {
 }
 
 
+UNDOING = {RunStatus.COMPENSATING, RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED}
+
+
 def a_story(status: RunStatus) -> Story:
     """A run in this status whose first step, if it was reached, is done."""
-    steps = (a_task("first"), a_task("work"), a_wait("ask"))
+    undo = {"compensate": {"task": "undo"}} if status in UNDOING else {}
+    steps = (a_task("first", **undo), a_task("work"), a_wait("ask"))
     start_at = BEGIN.replace(year=2031) if status is RunStatus.PENDING else None
     story = given(*steps, timeout="1h", start_at=start_at)
     if status is not RunStatus.PENDING:
@@ -30,8 +34,14 @@ def a_story(status: RunStatus) -> Story:
     match status:
         case RunStatus.WAITING | RunStatus.COMPLETED:
             story.completes("work")
-        case RunStatus.FAILED:
+        case RunStatus.FAILED | RunStatus.COMPENSATING:
             story.fails("work")
+        case RunStatus.COMPENSATED:
+            story.fails("work")
+            story.completes("first")
+        case RunStatus.COMPENSATION_FAILED:
+            story.fails("work")
+            story.fails("first")
         case RunStatus.CANCELLED:
             story.is_cancelled()
         case RunStatus.TIMED_OUT:
@@ -89,6 +99,31 @@ def test_every_operation_does_in_every_status_what_the_table_says(
         assert status.value in decision.message, "a refusal names the status"
     if answer.effect is not Effect.DONE:
         assert story.status() == status.value
+
+
+@pytest.mark.parametrize("operation", UNDONE, ids=str)
+@pytest.mark.parametrize("undone", [RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED], ids=str)
+@pytest.mark.parametrize("ending", [RunStatus.CANCELLED, RunStatus.TIMED_OUT], ids=str)
+def test_what_became_of_the_undoing_counts_more_than_the_status(
+    operation: Operation, undone: RunStatus, ending: RunStatus
+) -> None:
+    story = given(a_task("first", compensate={"task": "undo"}), a_task("work"), timeout="1h")
+    story.completes("first")
+    if ending is RunStatus.CANCELLED:
+        story.is_cancelled(compensate=True)
+    else:
+        story.time_passes_until_due(None)
+    if undone is RunStatus.COMPENSATED:
+        story.completes("first")
+    else:
+        story.fails("first")
+    assert (story.run.status, story.run.compensation) == (ending, undone)
+    answer = answer_of(operation, ending, undone)
+    decision = DOING[operation](story)
+    assert decision.verdict is VERDICTS[answer.effect]
+    assert decision.refusal == (None if answer.code is None else answer.code.value)
+    expected = RunStatus.COMPENSATING if answer.effect is Effect.DONE else ending
+    assert story.run.status is expected
 
 
 def test_only_what_the_shell_answers_without_the_core_is_missing() -> None:

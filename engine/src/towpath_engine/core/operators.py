@@ -132,8 +132,11 @@ def _retry(changes: Changes, event: RetryRequested) -> Refusal | None:
 
 def _retry_undo(changes: Changes, event: RetryRequested) -> Refusal | None:
     """Go on undoing: the undo that failed gets a fresh budget, its input is what it was."""
-    if event.input is not None:
-        message = f"run {changes.run.id} goes on undoing: an undo has no input to edit"
+    if event.input is not None or event.step is not None:
+        message = (
+            f"run {changes.run.id} is {changes.run.status.value} and goes on with the undo that "
+            "failed: there is no step to name and no input to edit"
+        )
         return Refusal(ErrorCode.NOT_RETRYABLE, message)
     undoing.resume(changes)
     return None
