@@ -245,3 +245,69 @@ def test_a_history_that_no_engine_could_have_written_is_a_difference_not_an_erro
     difference = replayed(run, broken)[-1].difference
     assert difference is not None
     assert "payload" in difference.reason
+
+
+UNDONE = {
+    "compensate": {"task": "undo", "retry": {"max_attempts": 2}, "timeouts": {"attempt": "9s"}}
+}
+
+
+def test_an_undo_replays_with_its_retries_timeouts_and_what_an_operator_had_go_on() -> None:
+    run, story = begun(a_task("a", **UNDONE), a_task("b", **UNDONE), a_task("c"))
+    story.completes("a", 1)
+    story.completes("b", 2)
+    story.fails("c")
+    story.is_started("b")
+    story.completes("b", "undone", metadata={"freed": True})
+    story.is_started("a")
+    story.time_passes_until_due("a")
+    story.time_passes_until_due("a")
+    story.fails("a", "Gone", retryable=False)
+    assert story.status() == "compensation_failed"
+    story.is_retried()
+    story.completes("a")
+    assert story.status() == "compensated"
+    check_replays(run, story)
+
+
+@pytest.mark.parametrize("compensate", [True, False, None])
+def test_a_cancel_replays_however_long_the_run_takes_to_end(compensate: bool | None) -> None:
+    run, story = begun(a_task("a", **UNDONE), a_task("b", **UNDONE))
+    story.completes("a", 1)
+    story.is_started("b")
+    story.is_cancelled(by="ada", reason="wrong", compensate=compensate)
+    if compensate is not False:
+        assert story.status("b") == "cancelling"
+        story.fails("b", "TooLate", details={"n": 1})
+        story.completes("a")
+    assert story.status() == "cancelled"
+    check_replays(run, story)
+
+
+def test_the_end_of_a_cancelled_attempt_replays_by_report_timeout_and_withdrawal() -> None:
+    for end in ("completes", "times_out", "is_lost", "is_released"):
+        run, story = begun(a_task("a", **UNDONE, timeouts=TIMED), a_task("b"))
+        story.is_started("a")
+        story.beats("a", progress=[1])
+        story.is_cancelled(compensate=True)
+        match end:
+            case "completes":
+                story.completes("a", 1)
+                story.completes("a")
+            case "times_out":
+                story.time_passes_until_due("a")
+            case "is_lost":
+                story.is_lost("a")
+            case _:
+                story.is_released("a")
+        assert story.status() == "cancelled", end
+        check_replays(run, story)
+
+
+def test_parts_replay_with_rows_that_their_join_asks_for() -> None:
+    steps = [a_task("pick"), a_pass("double", "${ item * 2 }")]
+    run, story = begun({"name": "lines", "map": {"items": "${ [1, 2, 3] }", "steps": steps}})
+    for n in (2, 0, 1):
+        story.completes(f"lines[{n}]/pick")
+    assert story.output() == [2, 4, 6]
+    check_replays(run, story)
