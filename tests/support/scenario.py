@@ -7,9 +7,16 @@
 Every decision is held to what is true of all decisions: the same arguments give the same decision,
 `seq` has no gaps, every change of a status is in the tables and has a cause, and one that was not
 applied leaves the very same run and nothing else.
+
+Rows that a decision asks for come from all that was ever written. With `Story.reloads` (the fixture
+`loading` of tests/unit/core runs a test both ways) each event finds the run as an engine loads it
+that has just started: with the open steps and few others.
 """
 
+import textwrap
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +31,7 @@ from tests.support.builders import (
     json_of,
     raw,
 )
+from towpath_engine.core.changes import StepsNeeded
 from towpath_engine.core.decide import decide
 from towpath_engine.core.effects import Announce, Decision, DispatchStep, Effect, Verdict
 from towpath_engine.core.events import (
@@ -43,8 +51,18 @@ from towpath_engine.core.events import (
 from towpath_engine.core.gate import OPEN
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Failure, Run, Step, Transition
-from towpath_engine.core.states import RunStatus, StepStatus
+from towpath_engine.core.parse import parse_definition
+from towpath_engine.core.paths import ROOT, owner_of, whole_of_item
+from towpath_engine.core.states import (
+    OPEN_STEP,
+    PART,
+    SETTLED_RUN,
+    RunStatus,
+    StepKind,
+    StepStatus,
+)
 from towpath_engine.core.transitions import RunChange, StepChange, run_after, step_after
+from towpath_engine.core.yaml_text import read_yaml
 from towpath_protocol.dispatch import StepDispatch
 from towpath_protocol.failures import Failure as WireFailure
 from towpath_protocol.reports import (
@@ -60,10 +78,22 @@ from towpath_protocol.reports import (
     StepStarted,
 )
 
+ROUNDS_MAX = 64
+"""How often a decision may ask for rows."""
 
-def decide_checked(run: Run, event: Event, now: datetime) -> Decision:
-    """`decide`, held to the laws of every decision."""
-    decision = decide(run, event, now)
+
+def decide_checked(
+    run: Run, event: Event, now: datetime, rows: Mapping[str, Step] | None = None
+) -> Decision:
+    """`decide`, held to the laws of every decision; `rows` are those that it may ask for."""
+    for _ in range(ROUNDS_MAX):
+        try:
+            decision = decide(run, event, now)
+            break
+        except StepsNeeded as needed:
+            run = replace(run, steps={**run.steps, **rows_for(needed, rows or {})})
+    else:
+        raise AssertionError("a decision asks for ever more rows")
     assert decide(run, event, now) == decision, "the same arguments give the same decision"
     if decision.verdict is not Verdict.APPLIED:
         assert decision.run is run
@@ -76,6 +106,32 @@ def decide_checked(run: Run, event: Event, now: datetime) -> Decision:
     for transition in decision.transitions:
         check_legal(transition)
     return decision
+
+
+def rows_for(needed: StepsNeeded, rows: Mapping[str, Step]) -> dict[str, Step]:
+    """The rows that a decision has asked for."""
+    return {
+        path: step
+        for path, step in rows.items()
+        if path in needed.paths
+        or step.status in needed.statuses
+        or (step.kind in PART and _begin_of(step) in needed.parts_of)
+    }
+
+
+def _begin_of(part: Step) -> str:
+    return whole_of_item(part.path) if part.kind is StepKind.ITEM else owner_of(part.path)
+
+
+def as_loaded(run: Run, rows: Mapping[str, Step]) -> Run:
+    """The run as it is loaded: with its open steps, what it came from last and, of its own list,
+    what is referenced."""
+    wanted = {path for path in run.definition.referenced if owner_of(path) == ROOT}
+    wanted.add(run.last_step or "")
+    steps = {
+        path: step for path, step in rows.items() if path in wanted or step.status in OPEN_STEP
+    }
+    return replace(run, steps=steps)
 
 
 def check_legal(transition: Transition) -> None:
@@ -91,6 +147,9 @@ def check_legal(transition: Transition) -> None:
 
 class Story:
     """A run, its clock, and all that was decided about it."""
+
+    reloads = False
+    """Whether each event finds the run as it is loaded."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -111,7 +170,9 @@ class Story:
         """Any event, at the story's instant; through the story's gate unless it has its own."""
         if event.gate is OPEN:
             event = replace(event, gate=self.gate)
-        decision = decide_checked(self.run, event, self.now)
+        if self.reloads and not isinstance(event, RetryRequested | RedriveRequested):
+            self.run = as_loaded(self.run, self.steps)
+        decision = decide_checked(self.run, event, self.now, self.steps)
         self.last = decision
         self.run = decision.run
         self.history += decision.transitions
@@ -131,7 +192,8 @@ class Story:
 
     def token(self, step: str) -> str:
         """The token of the step's live attempt."""
-        token = self.run.steps[step].token
+        known = self.run.steps if step in self.run.steps else self.steps
+        token = known[step].token
         assert token is not None, f"step {step} has no live attempt"
         return token
 
@@ -237,11 +299,18 @@ class Story:
         event = SignalReceived(seed=self.seed(), cause=a_cause("signal"), signal=signal)
         return self.happens(event)
 
-    def is_cancelled(self, by: str | None = "me", reason: str | None = "why") -> Decision:
+    def is_cancelled(
+        self,
+        by: str | None = "me",
+        reason: str | None = "why",
+        *,
+        compensate: bool | None = False,
+    ) -> Decision:
         """Somebody cancels the run."""
-        return self.happens(
-            CancelRequested(seed=self.seed(), cause=a_cause("cancel"), by=by, reason=reason)
+        event = CancelRequested(
+            seed=self.seed(), cause=a_cause("cancel"), by=by, reason=reason, compensate=compensate
         )
+        return self.happens(event)
 
     def is_retried(self, step: str | None = None, *, edited: object = msgspec.UNSET) -> Decision:
         """An operator has the run go on where it ended."""
@@ -261,6 +330,12 @@ class Story:
         """The run as it is loaded for an operator: with all its steps."""
         self.run = replace(self.run, steps=dict(self.steps))
 
+    def goes_on(self) -> "Story":
+        """The rest of what was split, to its end."""
+        while self.run.cursor is not None and self.run.status not in SETTLED_RUN:
+            self.continues()
+        return self
+
     def continues(self) -> Decision:
         """The rest of a split decision."""
         return self.happens(DecisionContinued(seed=self.seed(), cause=a_cause()))
@@ -276,7 +351,7 @@ class Story:
 
     def time_passes_until_due(self, path: str | None) -> Decision:
         """The clock goes to the stored instant of the step (or the run), and its timer fires."""
-        due = self.run.due_at if path is None else self.run.steps[path].due_at
+        due = self.run.due_at if path is None else self.steps[path].due_at
         assert due is not None, f"{path} waits for no instant"
         self.now = max(self.now, due)
         return self.timer_fires(path)
@@ -286,6 +361,10 @@ class Story:
     def message(self, index: int = -1) -> StepDispatch:
         """A dispatch that was emitted, decoded."""
         return msgspec.json.decode(self.dispatches[index].body, type=StepDispatch)
+
+    def sent(self, index: int = -1) -> object:
+        """The input of a dispatch that was emitted, decoded."""
+        return msgspec.json.decode(self.message(index).input)
 
     def whats(self, step: str | None = None) -> list[str]:
         """The history's `what`s, of one step if given."""
@@ -311,6 +390,16 @@ class Story:
         assert self.run.error is not None, f"the run is {self.run.status} without an error"
         return self.run.error
 
+    def open_paths(self) -> list[str]:
+        """The paths of the rows that are open."""
+        return sorted(p for p, step in self.run.steps.items() if step.status in OPEN_STEP)
+
+    def errors_of(self, step: str) -> dict[str, dict[str, Any]]:
+        """The errors of the parts of a whole, decoded."""
+        errors = self.steps[step].errors
+        assert errors is not None, f"step {step} has no errors"
+        return msgspec.json.decode(errors, type=dict[str, dict[str, Any]])
+
     def status(self, step: str | None = None) -> str:
         """The status of the run, or of a step; one without a row is pending."""
         if step is None:
@@ -329,5 +418,15 @@ def given(
     story = Story(
         a_run(a_definition(*steps, **fields), run_input=run_input, limits=limits, start_at=start_at)
     )
+    story.begins()
+    return story
+
+
+def given_yaml(text: str, *, run_input: object = None, limits: CoreLimits | None = None) -> Story:
+    """A story of a run of this definition that has begun. `workflow` need not be given."""
+    read: Any = read_yaml(textwrap.dedent(text))
+    fields: dict[str, Any] = {"steps": read} if isinstance(read, list) else read
+    definition = parse_definition({"workflow": "order", **fields})
+    story = Story(a_run(definition, run_input=run_input, limits=limits))
     story.begins()
     return story

@@ -228,7 +228,7 @@ def test_a_decision_that_is_too_long_goes_on_in_the_next() -> None:
     limits = CoreLimits(transitions_per_decision_max=10)
     story = given(*(a_pass(f"s{n}", n) for n in range(25)), limits=limits)
     assert story.status() == "running"
-    assert story.run.cursor == "s9"
+    assert story.run.cursor == "enter s9"
     assert isinstance(story.last.effects[-1], ContinueLater)
     assert story.run.due_at == story.now, "a crash before the next decision leaves an instant"
     story.continues()

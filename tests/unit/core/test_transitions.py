@@ -50,6 +50,9 @@ def test_only_an_operator_leads_out_of_a_settled_run() -> None:
         (status, change)
         for status in (RunStatus.FAILED, RunStatus.TIMED_OUT)
         for change in (RunChange.RETRIED, RunChange.REDRIVEN)
+    } | {
+        (status, RunChange.COMPENSATING)
+        for status in (RunStatus.CANCELLED, RunStatus.TIMED_OUT, RunStatus.COMPENSATION_FAILED)
     }
 
 

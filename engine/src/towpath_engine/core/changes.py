@@ -393,7 +393,9 @@ class Changes:
         )
         if reason is not None:
             self.emit(
-                CancelAttempt(queue=step.queue, path=told_path(step.path), token=step.token, reason=reason)
+                CancelAttempt(
+                    queue=step.queue, path=told_path(step.path), token=step.token, reason=reason
+                )
             )
 
     def new_token(self, step: Step) -> str:
@@ -418,7 +420,9 @@ class Changes:
         run = replace(
             self.run,
             version=self._base.version + 1,
-            steps=self._before.derive(changed, forgettable(self.run, self._base, self._before, self._steps)),
+            steps=self._before.derive(
+                changed, forgettable(self.run, self._base, self._before, self._steps)
+            ),
         )
         return Decision(
             run=run,

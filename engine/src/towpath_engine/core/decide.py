@@ -111,16 +111,14 @@ def _apply(changes: Changes, event: Event) -> Verdict | Decision:  # noqa: PLR09
             return apply_report(changes, event)
         case SignalReceived():
             return waits.receive(changes, event)
-        case TimerDue():
-            return run_due(changes) if event.path is None else step_due(changes, event.path)
+        case TimerDue() | DecisionContinued():
+            return _wake(changes, event)
         case CancelRequested():
             return _cancel(changes, event)
         case PauseRequested() | ResumeRequested() | StepAdmitted():
             return apply_admission(changes, event)
         case RetryRequested() | RedriveRequested():
             return revive(changes, event)
-        case DecisionContinued():
-            return continue_run(changes)
         case ChildSettled():
             return children.settled(changes, event)
         case DispatchDelivered() | AttemptLost() | DispatchVanished() | DispatchWithdrawn():
@@ -141,13 +139,19 @@ def _begin(changes: Changes) -> Verdict:
     return Verdict.APPLIED
 
 
+def _wake(changes: Changes, event: TimerDue | DecisionContinued) -> Verdict:
+    if isinstance(event, DecisionContinued):
+        return continue_run(changes)
+    return run_due(changes) if event.path is None else step_due(changes, event.path)
+
+
 def _cancel(changes: Changes, event: CancelRequested) -> Verdict | Decision:
     """The first end that a run comes to is its end; a second cancel is a quiet success."""
     run = changes.run
     if run.ending is RunStatus.CANCELLED and run.status is not RunStatus.COMPENSATING:
         return Verdict.IGNORED
     if run.ending is not None:
-        message = f"run {run.id} is ending: {run.ending.value}"
+        message = f"run {run.id} is {run.status.value} and is ending as {run.ending.value}"
         return refused(run, ErrorCode.COMPENSATING, message)
     remember_cancel(changes, event)
     wanted = event.compensate

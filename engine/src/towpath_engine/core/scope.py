@@ -14,6 +14,12 @@ from towpath_engine.core.model import Failure, Run, Step
 from towpath_engine.core.paths import ROOT, index_of_item, live_path, place_of, upper_of, within
 from towpath_engine.core.states import SETTLED_STEP, StepKind, StepStatus
 
+_HAS_OUTPUT: Final = frozenset({
+    StepStatus.COMPLETED, StepStatus.COMPENSATING, StepStatus.COMPENSATED,
+    StepStatus.COMPENSATION_FAILED,
+})  # fmt: skip
+"""Undoing a step takes nothing from what it said."""
+
 
 class Scope:
     """Implements `expressions.interface.Values` for one place of the definition.
@@ -58,7 +64,8 @@ class Scope:
                 previous = changes.owner_last_step(self._owner)
                 return None if previous is None else self._output_of(previous)
             case "output":
-                return None if self._output is None else changes.decode("output", self._output)
+                output = self._output
+                return None if output is None else self._changes.decode("output", output)
             case "error":
                 return None if self._error is None else failures.to_value(self._error)
             case "iteration":
@@ -119,8 +126,6 @@ class Scope:
                 return self._changes.decode(f"steps.{path}.errors", step.errors)
             case "status":
                 return StepStatus.PENDING.value if step is None else step.status.value
-            case "output":
-                return None if self._output is None else changes.decode("output", self._output)
             case "error":
                 return None if step is None or step.error is None else failures.to_value(step.error)
             case "attempts":
@@ -131,10 +136,12 @@ class Scope:
     def _row(self, path: str) -> Step | None:
         """The row of a step; None when the run has not come to it. Raises StepsNeeded."""
         row = self._changes.step(path)
-        if row is None:
+        # A step that is just being entered for the first time has no row yet.
+        if row is None and (self._step is None or path != self._step.path):
             owner = upper_of(path)
             if self._changes.reached(owner, self._changes.definition_of(path).index):
-                raise StepsNeeded(paths={path, *missing(self._changes, owner)})
+                entered = None if self._step is None else self._step.path
+                raise StepsNeeded(paths={path, *missing(self._changes, owner)} - {entered})
         return row
 
     def _output_of(self, path: str) -> object:
@@ -145,7 +152,7 @@ class Scope:
             return None
         # During a repeat `last_output` is the previous iteration's, which nobody else may see.
         earlier = step.last_output if step.iteration == 0 else None
-        output = step.output if step.status is StepStatus.COMPLETED else earlier
+        output = step.output if step.status in _HAS_OUTPUT else earlier
         return None if output is None else self._changes.decode(f"steps.{path}.output", output)
 
 

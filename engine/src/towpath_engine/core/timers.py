@@ -121,7 +121,7 @@ def _earliest_due(step: Step, now: datetime) -> Fire | None:
 
 
 def _timeouts(changes: Changes, step: Step) -> Timeouts:
-    return task_spec(changes.run, step.path).timeouts
+    return task_spec(changes.run, step).timeouts
 
 
 def _step_timeout(changes: Changes, step: Step) -> None:

@@ -19,7 +19,15 @@ from towpath_engine.core.dropping import closed, drop_below
 from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.forgetting import part_paths
 from towpath_engine.core.model import Failure, Parts, Step
-from towpath_engine.core.paths import index_of_item, item_path, name_of, parts_path, told_path, upper_of, within
+from towpath_engine.core.paths import (
+    index_of_item,
+    item_path,
+    name_of,
+    parts_path,
+    told_path,
+    upper_of,
+    within,
+)
 from towpath_engine.core.scope import Scope
 from towpath_engine.core.settling import complete_step, fail_step, last_output
 from towpath_engine.core.states import StepKind, StepStatus
@@ -92,7 +100,11 @@ def start_next(changes: Changes, path: str) -> None:
 
 def _open_max(changes: Changes, whole: Step) -> int:
     spec = changes.definition_of(whole.path).spec
-    return spec.max_concurrency if isinstance(spec, MapSpec) else changes.run.limits.open_steps_per_run_max
+    return (
+        spec.max_concurrency
+        if isinstance(spec, MapSpec)
+        else changes.run.limits.open_steps_per_run_max
+    )
 
 
 def _start(changes: Changes, whole: Step, parts: Parts) -> None:
@@ -137,9 +149,7 @@ def _place(changes: Changes, whole: Step, index: int) -> str:
 def complete_part(changes: Changes, part: Step) -> None:
     """The list of the part came to its end: its last output is that of the part."""
     output = last_output(changes, part.path)
-    changes.move(
-        replace(closed(changes, part), output=output, error=None), StepChange.COMPLETED
-    )
+    changes.move(replace(closed(changes, part), output=output, error=None), StepChange.COMPLETED)
     agenda.leave_below(changes, part.path)
     whole = changes.need(upper_of(part.path))
     assert whole.parts is not None, f"{whole.path} has no parts"
@@ -210,7 +220,11 @@ def _join(changes: Changes, whole: Step) -> None:
     spec = changes.definition_of(whole.path).spec
     if isinstance(spec, ParallelSpec) and parts.failed:
         assert whole.error is not None, f"a branch of {whole.path} has failed without an error"
-        fail_step(changes, replace(whole, errors=_errors(changes, _failed_parts(changes, whole), 0)), whole.error)
+        fail_step(
+            changes,
+            replace(whole, errors=_errors(changes, _failed_parts(changes, whole), 0)),
+            whole.error,
+        )
         return
     rows = _all_parts(changes, whole)
     outputs = [Raw(row.output or b"null") for row in rows]
@@ -240,12 +254,18 @@ def _all_parts(changes: Changes, whole: Step) -> list[Step]:
 
 
 def _failed_parts(changes: Changes, whole: Step) -> list[Step]:
-    """The rows of the parts that have failed. Raises StepsNeeded when some are not loaded."""
+    """The rows of the parts that have failed, but for those that a retry is about to revive. Raises
+    StepsNeeded when some are not loaded."""
     parts = whole.parts
     if parts is None or parts.failed == 0:
         return []
+    revival = changes.run.revival_count
     found = [changes.step(path) for path in part_paths(changes.run, whole)]
-    failed = [row for row in found if row is not None and row.status is StepStatus.FAILED]
+    failed = [
+        row
+        for row in found
+        if row is not None and row.status is StepStatus.FAILED and row.revival_count == revival
+    ]
     if len(failed) < parts.failed:
         raise StepsNeeded(parts_of=(parts_path(whole.path, whole.visit),))
     return failed
