@@ -195,7 +195,7 @@ class _Drawer:
     def _took(self, source: str, target: str, kind: EdgeKind, *, only_way: bool) -> bool:
         """Whether the run went there: its history says so, or the rows leave no other way."""
         seen = self._seen
-        if seen is None or not self._ran(source) or not seen.reached(target):
+        if seen is None or not self._ran(source) or not self._ran(target):
             return False
         found = seen.places[source]
         if kind is EdgeKind.CATCH:
@@ -209,11 +209,17 @@ class _Drawer:
         may_fork = isinstance(spec, ChoiceSpec) or (
             isinstance(spec, WaitSpec) and spec.on_timeout_next is not None
         )
-        return found.left and (only_way or not may_fork) and not found.chosen
+        if not found.left:
+            return "skipped" in found.counts and only_way
+        return (only_way or not may_fork) and not found.chosen
 
     def _ran(self, place: str) -> bool:
-        """Whether the run came there and did not just settle before it could."""
-        return self._seen is not None and self._seen.reached(place)
+        """Whether the run came there. Without a condition, what is skipped was never reached."""
+        found = None if self._seen is None else self._seen.places.get(place)
+        if found is None:
+            return False
+        conditional = self._definition.steps[place].when is not None
+        return any(status != "skipped" or conditional for status in found.counts)
 
     def _ended(self, step: StepDef) -> bool:
         seen = self._seen

@@ -8,7 +8,7 @@ from its history, as far as that was read; the picture adds what follows from th
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from towpath_engine.core import paths
 from towpath_engine.core.model import Parts
@@ -17,8 +17,8 @@ from towpath_engine.core.transitions import StepChange
 
 _SETTLED: Final = frozenset(status.value for status in SETTLED_STEP)
 _SETTLED_RUN: Final = frozenset(status.value for status in SETTLED_RUN)
-_LEFT: Final = frozenset({"completed", "skipped", "compensated", "compensating"})
-"""From a step in one of these the run went on in its list."""
+_LEFT: Final = frozenset({"completed", "compensated", "compensating", "compensation_failed"})
+"""From a step in one of these the run went on in its list, if that was not its end."""
 _STANDING: Final = (
     "compensation_failed", "failed", "compensating", "cancelling", "running", "dispatched",
     "ready", "waiting", "cancelled", "completed", "compensated", "skipped",
@@ -62,7 +62,8 @@ class PlaceSeen(Struct, kw_only=True):
 
     @property
     def left(self) -> bool:
-        """Whether the run went on from here other than by a failure."""
+        """Whether the run went on from here, as far as a row can tell. One that is skipped may have
+        been so only because the run settled."""
         return not _LEFT.isdisjoint(self.counts)
 
     def add(self, row: StepRow) -> None:
@@ -73,9 +74,13 @@ class PlaceSeen(Struct, kw_only=True):
         if row.chosen is not None:
             self.chosen.add(row.chosen)
         if row.parts is not None:
-            added = zip(structs.astuple(self.parts), structs.astuple(row.parts), strict=True)
-            total, started, open_, failed = (mine + its for mine, its in added)
-            self.parts = Parts(total=total, started=started, open=open_, failed=failed)
+            mine = self.parts
+            self.parts = Parts(
+                total=mine.total + row.parts.total,
+                started=mine.started + row.parts.started,
+                open=mine.open + row.parts.open,
+                failed=mine.failed + row.parts.failed,
+            )
 
 
 class RunSeen:
@@ -139,10 +144,6 @@ class RunSeen:
             (self._failed.add if after == StepStatus.FAILED else self._failed.discard)(owner)
             if owner == paths.ROOT:
                 self.last = place
-
-    def reached(self, place: str) -> bool:
-        """Whether the run ever came there."""
-        return place in self.places and bool(self.places[place].counts)
 
 
 def counted(counts: Mapping[str, int]) -> str:
