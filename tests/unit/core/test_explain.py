@@ -32,7 +32,7 @@ from towpath_engine.core.sentences import (
     sentence,
     summary,
 )
-from towpath_engine.core.states import RunStatus
+from towpath_engine.core.states import RunStatus, StepKind, WaitReason
 from towpath_protocol.reports import ReleaseReason
 
 RETRY = {"max_attempts": 3, "backoff": {"initial": "1s", "factor": 2, "max": "30s", "jitter": 0}}
@@ -337,3 +337,80 @@ def test_a_run_wakes_at_the_earliest_of_its_instants_and_its_deadline() -> None:
     assert wake_at_of(story.run, reasons_of(story.run)) == BEGIN + timedelta(hours=2)
     story = given(a_wait("ask", "yes"), timeout="3h")
     assert wake_at_of(story.run, reasons_of(story.run)) == BEGIN + timedelta(hours=3)
+
+
+# Branches and items, children, undoing
+
+UNDO = {"compensate": {"task": "undo", "retry": {"max_attempts": 4}}}
+
+
+def test_a_whole_says_what_its_innermost_steps_say() -> None:
+    branches = {"mail": [a_task("send")], "app": [a_sleep("nap")]}
+    story = given({"name": "notify", "parallel": {"branches": branches}})
+    told = [sentence(reason) for reason in reasons_of(story.run)]
+    assert [text.partition(" ")[0] for text in told] == ["notify/app/nap", "notify/mail/send"]
+    assert [reason.kind for reason in reasons_of(story.run)] == [
+        ReasonKind.INSTANT, ReasonKind.DISPATCH,
+    ]  # fmt: skip
+
+
+def test_a_wait_for_several_signals_names_them() -> None:
+    story = given({"name": "ask", "wait": {"any": ["yes", "no"]}})
+    assert says(story).startswith("ask waits for signals 'yes', 'no'")
+
+
+def test_an_undo_says_so_and_the_summary_says_why() -> None:
+    story = given(a_task("reserve", **UNDO), a_task("charge"))
+    story.completes("reserve")
+    story.fails("charge", "Declined", message="no money")
+    assert says(story).startswith("reserve (being undone) is queued")
+    assert "attempt 1 of 4" in says(story)
+    story.is_started("reserve")
+    assert says(story).startswith("reserve (being undone) runs on w1")
+    told = summary(story.run, [says(story)])
+    assert told.startswith("failed (Declined: no money), its steps are being undone: reserve (be")
+
+
+def test_an_attempt_that_is_being_cancelled_says_so() -> None:
+    story = given(a_task("reserve", **UNDO))
+    story.is_started("reserve")
+    story.is_cancelled(by="ada", reason="wrong order", compensate=True)
+    assert says(story).startswith("reserve (being cancelled) runs on w1")
+
+
+def test_how_a_run_ended_tells_what_became_of_its_undoing_and_what_helps() -> None:
+    story = given(a_task("reserve", **UNDO), a_task("charge"))
+    story.completes("reserve")
+    story.is_cancelled(by="ada", reason="wrong order", compensate=True)
+    assert summary(story.run, [says(story)]).startswith(
+        "cancelled by ada (wrong order), its steps are being undone: "
+    )
+    story.fails("reserve", "Gone", retryable=False)
+    told = summary(story.run, [])
+    assert told.startswith(
+        "the run has settled: cancelled by ada (wrong order), and then an undo failed; "
+    )
+    assert told.endswith(f"`towpath retry {story.run.id}` goes on undoing")
+    story.is_retried()
+    story.completes("reserve")
+    assert summary(story.run, []) == (
+        "the run has settled: cancelled by ada (wrong order), and its steps were undone"
+    )
+
+
+def test_a_step_that_waits_for_its_child_names_it_and_where_it_stands() -> None:
+    story = given(a_wait("invoice"))
+    step = replace(
+        story.run.steps["invoice"],
+        kind=StepKind.RUN,
+        waiting_for=WaitReason.CHILD,
+        child_run_id="child-1",
+        signal=None,
+    )
+    run = replace(story.run, steps={"invoice": step})
+    (reason,) = reasons_of(run)
+    assert (reason.kind, reason.child_run_id) == (ReasonKind.CHILD, "child-1")
+    assert sentence(reason) == (
+        "invoice waits for its child run child-1, which has not been started yet"
+    )
+    assert sentence(reason, ReasonFacts(child_status="waiting")).endswith("which is waiting")

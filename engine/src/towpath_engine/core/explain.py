@@ -111,7 +111,7 @@ def _reasons_to_be_pending(run: Run) -> list[Reason]:
 
 def _next_path(cursor: str) -> str | None:
     """Where a split decision goes on (core.agenda); None: with the run itself."""
-    return cursor.splitlines()[-1].rpartition(" ")[2] or None
+    return cursor.rpartition("\n")[2].rpartition(" ")[2] or None
 
 
 def _reason_of(run: Run, step: Step) -> Reason | None:  # noqa: PLR0911 - one per stage and wait

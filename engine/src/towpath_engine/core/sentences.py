@@ -185,7 +185,8 @@ def _body(reason: Reason, facts: ReasonFacts) -> str:  # noqa: PLR0911 - one per
         case ReasonKind.START:
             return f"the run begins {_until(reason.wake_at, 'at')}"
         case ReasonKind.CONTINUATION:
-            return "is where the engine goes on at once: one decision had grown too large"
+            subject = "it" if reason.path is None else "is where the engine"
+            return f"{subject} goes on at once: one decision had grown too large"
         case ReasonKind.READY:
             return _ready(reason, facts)
         case ReasonKind.DISPATCH:
