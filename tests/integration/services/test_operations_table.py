@@ -26,6 +26,7 @@ WORKFLOW: Json = {
         {"name": "ask", "wait": {"signal": "go"}},
     ],
 }
+UNDOING = {RunStatus.COMPENSATING, RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED}
 OLD_TOKEN = "a-token-that-nobody-gave-out"
 
 
@@ -58,6 +59,8 @@ async def _take(wire: WireClient, run_id: str, step: str) -> Json:
 async def _on_its_way(wire: WireClient, engine: Engine, status: RunStatus) -> Case:
     """A run that will have this status, sooner or later."""
     workflow = "brief" if status is RunStatus.TIMED_OUT else "all"
+    if status in UNDOING:
+        workflow = "undone"
     delay = {"delay_ms": 3_600_000} if status is RunStatus.PENDING else {}
     run_id = await wire.start(workflow, {"n": 1}, **delay)
     old = {"queue": "default", "run_id": run_id, "token": OLD_TOKEN}
@@ -71,11 +74,28 @@ async def _on_its_way(wire: WireClient, engine: Engine, status: RunStatus) -> Ca
             await wire.step_in(run_id, "ask", "waiting")
         if status is RunStatus.COMPLETED:
             await wire.api("run.signal", run_id=run_id, signal="go")
-        if status is RunStatus.FAILED:
+        if status is RunStatus.FAILED or status in UNDOING:
             await wire.fail(work)
+        if status in UNDOING:
+            await _undo(wire, run_id, status)
         if status is RunStatus.CANCELLED:
             await wire.api("run.cancel", run_id=run_id)
     return Case(wire, engine, run_id, old)
+
+
+async def _undo(wire: WireClient, run_id: str, status: RunStatus) -> None:
+    """What becomes of the undo of the first step, as far as it goes."""
+    undo = await _take(wire, run_id, "first")
+    assert undo["compensation"] == {
+        "step": "first",
+        "output": 1,
+        "error": undo["compensation"]["error"],
+    }
+    assert undo["compensation"]["error"]["type"] == "Broken"
+    if status is RunStatus.COMPENSATED:
+        await wire.complete(undo, "undone")
+    if status is RunStatus.COMPENSATION_FAILED:
+        await wire.fail(undo)
 
 
 async def _arrived(case: Case, status: RunStatus) -> None:
@@ -110,7 +130,8 @@ async def _resume(case: Case, answer: Answer) -> None:
 
 
 async def _retry(case: Case, answer: Answer) -> None:
-    ended_at = await case.ended_at()
+    undoing = (await case.wire.run(case.run_id))["status"] == "compensation_failed"
+    ended_at = ["first"] if undoing else await case.ended_at()
     assert (await case.ask("run.retry"))["steps"] == ended_at
     assert (await _take(case.wire, case.run_id, ended_at[0]))["attempt"] == 1
 
@@ -139,7 +160,7 @@ async def _result(case: Case, answer: Answer) -> None:
     status = (await case.wire.run(case.run_id))["status"]
     said = await case.ask("run.result", wait_ms=0)
     assert said["status"] == status
-    assert said["settled"] == (status not in {"pending", "running", "waiting"})
+    assert said["settled"] == (status not in {"pending", "running", "waiting", "compensating"})
 
 
 async def _report(case: Case, answer: Answer) -> None:
@@ -197,6 +218,8 @@ async def test_every_operation_does_through_the_api_what_the_table_says(
 ) -> None:
     await wire.deploy(WORKFLOW)
     await wire.deploy({**WORKFLOW, "workflow": "brief", "timeout": "1s"})
+    first = {**WORKFLOW["steps"][0], "compensate": {"task": "undo.first"}}
+    await wire.deploy({**WORKFLOW, "workflow": "undone", "steps": [first, *WORKFLOW["steps"][1:]]})
     # All of them first, so that all deadlines pass at once.
     cases = {operation: await _on_its_way(wire, engine, status) for operation in DOING}
     for operation, case in cases.items():
