@@ -181,3 +181,22 @@ def test_a_run_that_has_not_begun_takes_no_way() -> None:
     assert "linkStyle" not in text
     assert "class s1,s2," in text
     assert ET.fromstring(as_svg(seen=seen_of("pending")))
+
+
+def test_a_run_that_ends_with_a_step_whose_condition_was_false_ends_there() -> None:
+    document = b"""workflow: w
+steps:
+  - {name: a, pass: 1}
+  - {name: c, choice: [{when: "false", next: b}], default: d}
+  - {name: b, pass: 2, end: true}
+  - {name: d, when: "false", pass: 3}"""
+    seen = seen_of(
+        "completed",
+        row("a", "completed", kind="pass"),
+        row("c", "completed", kind="choice", chosen="d"),
+        row("b", "skipped", kind="pass"),
+        row("d", "skipped", kind="pass"),
+    )
+    for path, after in (("a", "completed"), ("c", "completed"), ("d", "skipped"), ("b", "skipped")):
+        seen.add_transition(path=path, what="step-", before="pending", after=after)
+    assert taken(as_mermaid(document, seen)) == {"order > a", "a > c", "c > d", "d > end"}

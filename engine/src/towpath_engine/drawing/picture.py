@@ -226,7 +226,9 @@ class _Drawer:
         if seen is None or seen.status != "completed" or not self._ran(step.path):
             return False
         if seen.last is not None and not self._definition.root.is_dag:
-            return seen.last == step.path
+            if _may_end(self._definition.steps[seen.last]):
+                return seen.last == step.path
+            return "skipped" in seen.places[step.path].counts
         return "completed" in seen.places[step.path].counts
 
     def _steps(self, of: ListDef) -> Iterator[StepDef]:

@@ -92,7 +92,8 @@ class RunSeen:
         self.ways: set[tuple[str, str]] = set()
         """From place to place, within a list; the first is empty where the list begins."""
         self.last: str | None = None
-        """Place of the step of the workflow's list that settled last, of those in the history."""
+        """Place of the step of the workflow's list that settled last, of those in the history and
+        not skipped: that happens to all that a run did not reach, when it settles."""
         self._last: dict[str, str] = {}
         self._failed: set[str] = set()
         self._visits: dict[str, int] = {}
@@ -142,7 +143,7 @@ class RunSeen:
         if after in _SETTLED and before not in _SETTLED:
             self._last[owner] = place
             (self._failed.add if after == StepStatus.FAILED else self._failed.discard)(owner)
-            if owner == paths.ROOT:
+            if owner == paths.ROOT and after != StepStatus.SKIPPED:
                 self.last = place
 
 
