@@ -139,7 +139,7 @@ class Watcher:
         return kept if is_old and not is_new else step
 
     def _step_def(self, transition: Transition) -> StepDef | None:
-        if transition.step is None:
+        if transition.step is None or transition.step.endswith("]"):
             return None
         return self._definition.steps.get(place_of(transition.step))
 

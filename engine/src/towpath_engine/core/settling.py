@@ -122,6 +122,8 @@ def settle(changes: Changes) -> None:
         agenda.push(changes, Verb.SETTLE, ROOT)
         return
     if undo_stack.will_undo(changes):
+        # Nothing is reached any more. An undo that failed may go on later, and settle once more.
+        changes.skip_unreached()
         changes.agenda.clear()
         agenda.push(changes, Verb.UNDO, ROOT)
         return
@@ -130,6 +132,7 @@ def settle(changes: Changes) -> None:
         return
     # A cancel wanted it undone, but there was nothing to undo.
     changes.run = replace(changes.run, compensation=None)
+    changes.skip_unreached()
     settle_run(changes, _ENDS[ending], facts_of_end(changes))
 
 
@@ -158,6 +161,7 @@ def finish_run(changes: Changes) -> None:
         _fail_at_the_end(changes, too_large)
         return
     changes.run = replace(changes.run, output=output)
+    changes.skip_unreached()
     settle_run(changes, RunChange.COMPLETED)
 
 
@@ -185,9 +189,8 @@ def last_output(changes: Changes, owner: str) -> bytes:
 
 
 def settle_run(changes: Changes, change: RunChange, facts: Facts | None = None) -> None:
-    """Settle the run, of which nothing is open any more: skip what was never reached, and tell the
-    parent that waits for it."""
-    changes.skip_unreached()
+    """Settle the run, of which nothing is open any more and what was never reached is skipped; tell
+    the parent that waits for it."""
     changes.run = replace(
         changes.run,
         settled_at=changes.now,
