@@ -2,17 +2,17 @@
 
 from msgspec.structs import replace
 
-from towpath_engine.core import failures
+from towpath_engine.core import failures, outcomes
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.definition import Repeat
-from towpath_engine.core.dispatching import dispatch, task_spec
+from towpath_engine.core.dispatching import dispatch, is_undo, task_spec
 from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.instants import plus_ms
 from towpath_engine.core.model import Failure, Step
+from towpath_engine.core.paths import live_path
 from towpath_engine.core.payloads import remember_signs
 from towpath_engine.core.retry import NoRetry, RetryIn, decide_retry
 from towpath_engine.core.scope import Scope
-from towpath_engine.core.settling import fail_step
 from towpath_engine.core.states import StepStatus, WaitReason
 from towpath_engine.core.transitions import StepChange
 
@@ -20,22 +20,33 @@ from towpath_engine.core.transitions import StepChange
 def begin_iteration(changes: Changes, step: Step) -> None:
     """Render the input, once for all attempts of the iteration, and dispatch the first.
 
-    A step that has its input keeps it: one that is retried, or that an operator gave another.
+    A step that has its input keeps it: one that is retried, or that an operator gave another. By
+    default a step gets the input of the run, and an undo the output of its step.
     """
-    spec = task_spec(changes.run, step.path)
     rendered = step.input
-    if rendered is None and spec.input is not None:
+    if rendered is None:
         try:
-            rendered = spec.input.render(Scope(changes, step))
+            rendered = _input_of(changes, step)
         except ExpressionFailed as failed:
-            fail_step(changes, step, failures.from_expression(failed))
+            outcomes.fail(changes, step, failures.from_expression(failed))
             return
         size_max = changes.run.limits.payload_bytes_max
-        if len(rendered) > size_max:
+        if rendered is not None and len(rendered) > size_max:
             too_large = failures.too_large("the input", len(rendered), size_max)
-            fail_step(changes, step, too_large)
+            outcomes.fail(changes, step, too_large)
             return
     dispatch(changes, replace(step, input=rendered), 1)
+
+
+def _input_of(changes: Changes, step: Step) -> bytes | None:
+    """The input of the step or undo; None: that of the run. Raises ExpressionFailed."""
+    template = task_spec(changes.run, step).input
+    if not is_undo(step):
+        return None if template is None else template.render(Scope(changes, step))
+    if template is None:
+        return step.output
+    scope = Scope(changes, step, error=changes.run.error, output=step.output)
+    return template.render(scope)
 
 
 def start_clock(changes: Changes, step: Step, worker_id: str | None) -> Step:
@@ -44,12 +55,12 @@ def start_clock(changes: Changes, step: Step, worker_id: str | None) -> Step:
     A second sight of it, from a redelivery, restarts no clock; it may name another worker.
     """
     known = step.worker_id if worker_id is None else worker_id
-    if step.status is StepStatus.RUNNING:
+    if step.stage is StepStatus.RUNNING:
         if known != step.worker_id:
             step = replace(step, worker_id=known)
             changes.put(step)
         return step
-    timeouts = task_spec(changes.run, step.path).timeouts
+    timeouts = task_spec(changes.run, step).timeouts
     heartbeat_ms = timeouts.heartbeat_ms
     started = replace(
         step,
@@ -75,12 +86,15 @@ def fail_attempt(
 
     `stop_reason` is given when the engine ended the attempt, so that its worker must be told.
     """
-    named = replace(failure, step=step.path, attempt=step.attempt)
+    named = replace(failure, step=live_path(step.path), attempt=step.attempt)
     kept = failures.bounded(named, changes.run.limits.error_bytes_max)
     remember_signs(changes, step)
     changes.revoke(step, reason=stop_reason)
+    if step.status is StepStatus.CANCELLING:
+        outcomes.fail(changes, step, kept)
+        return
     outcome = decide_retry(
-        task_spec(changes.run, step.path).retry,
+        task_spec(changes.run, step).retry,
         kept,
         Scope(changes, step, error=kept),
         attempt=step.attempt,
@@ -89,7 +103,7 @@ def fail_attempt(
     )
     match outcome:
         case NoRetry(failure=final):
-            fail_step(changes, step, final)
+            outcomes.fail(changes, step, final)
         case RetryIn(wait_ms=wait_ms):
             facts = {**failures.to_facts(kept), "wait_ms": wait_ms}
             parked = replace(_parked(step), last_error=kept, release_count=0)
@@ -99,19 +113,23 @@ def fail_attempt(
 def fail_at_step_timeout(changes: Changes, step: Step, timeout_ms: int | None) -> None:
     """The step timeout has passed: no retry, whatever the step is doing."""
     changes.revoke(step, reason="step timeout")
-    fail_step(changes, step, failures.timed_out("step", timeout_ms))
+    outcomes.fail(changes, step, failures.timed_out("step", timeout_ms))
 
 
 def repeat(changes: Changes, step: Step, output: bytes, after_ms: int | None) -> None:
-    """The worker answered "again": the next iteration follows, with a fresh budget."""
-    rule = task_spec(changes.run, step.path).repeat or Repeat()
+    """The worker answered "again", or `while` says so: the next iteration follows, with a fresh
+    budget. None follows in a step that is being cancelled: it has not completed."""
+    if step.status is StepStatus.CANCELLING:
+        outcomes.give_up(changes, step, "it wanted another iteration")
+        return
+    rule = task_spec(changes.run, step).repeat or Repeat()
     if step.iteration + 1 >= rule.limit:
         failure = Failure(
             type=failures.REPEAT_LIMIT,
             message=f"the step has run {rule.limit} iterations and wants another one",
             retryable=False,
         )
-        fail_step(changes, step, failure)
+        outcomes.fail(changes, step, failure)
         return
     wait_ms = rule.delay_ms if after_ms is None else after_ms
     parked = replace(_parked(step), last_output=output, last_error=None, release_count=0)
@@ -121,6 +139,9 @@ def repeat(changes: Changes, step: Step, output: bytes, after_ms: int | None) ->
 def release(changes: Changes, step: Step, wait_ms: int, reason: str) -> None:
     """The attempt was given back: the same attempt is dispatched again with a new token."""
     remember_signs(changes, step)
+    if step.status is StepStatus.CANCELLING:
+        outcomes.give_up(changes, step, "its attempt was given back")
+        return
     parked = replace(_parked(step), release_count=step.release_count + 1)
     _park(changes, parked, StepChange.RELEASED, {"reason": reason, "wait_ms": wait_ms})
 

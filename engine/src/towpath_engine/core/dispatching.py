@@ -6,18 +6,18 @@ from typing import Final
 from msgspec import Raw
 from msgspec.structs import replace
 
-from towpath_engine.core import failures
+from towpath_engine.core import failures, outcomes
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.definition import TaskSpec
 from towpath_engine.core.effects import DispatchStep
 from towpath_engine.core.gate import HELD_BY_FACT, holder_of_step
 from towpath_engine.core.instants import earliest, plus_ms, seconds_until
 from towpath_engine.core.model import Run, Step
-from towpath_engine.core.paths import place_of, told_path
-from towpath_engine.core.settling import fail_step
+from towpath_engine.core.paths import live_path, place_of, told_path
+from towpath_engine.core.states import StepStatus
 from towpath_engine.core.transitions import StepChange
 from towpath_protocol import codec
-from towpath_protocol.dispatch import StepDispatch
+from towpath_protocol.dispatch import CompensationOf, StepDispatch
 from towpath_protocol.priorities import PRIORITIES
 from towpath_protocol.times import format_instant
 
@@ -29,23 +29,46 @@ class NotDispatched(Exception):  # noqa: N818 - named for what happened
     """Asked for the dispatch of a step that has no live attempt: a bug of the caller."""
 
 
-def task_spec(run: Run, path: str) -> TaskSpec:
-    """What the definition says of a task step. Raises NotDispatched for any other kind."""
-    step_def = run.definition.steps[place_of(path)]
-    spec = step_def.spec
+def task_spec(run: Run, step: Step) -> TaskSpec:
+    """What the definition says of the task that the row runs: that of its step, or the one that
+    undoes it. Raises NotDispatched for a row that runs none."""
+    step_def = run.definition.steps[place_of(step.path)]
+    spec = step_def.compensate if is_undo(step) else step_def.spec
     if not isinstance(spec, TaskSpec):
-        raise NotDispatched(f"step {path} is a {step_def.kind}, not a task")
+        raise NotDispatched(f"step {step.path} is a {step_def.kind}, not a task")
     return spec
 
 
+def is_undo(step: Step) -> bool:
+    """Whether the attempts of the row undo its step."""
+    return step.status is StepStatus.COMPENSATING
+
+
 def idempotency_key(run: Run, step: Step) -> str:
-    """The same for every attempt of one iteration of one visit."""
-    return f"{run.id}/{step.path}/{step.visit}/{step.iteration}"
+    """The same for every attempt of one iteration of one visit; the undo of a visit has one of its
+    own."""
+    visit = f"{run.id}/{live_path(step.path)}/{step.visit}"
+    if not is_undo(step):
+        return f"{visit}/{step.iteration}"
+    return f"{visit}/undo" if step.iteration == 0 else f"{visit}/undo/{step.iteration}"
 
 
 def attempt_end(run: Run, step: Step) -> datetime | None:
-    """The `deadline` of a dispatch: the earlier of step timeout and run deadline; None: none."""
-    return earliest(step.step_deadline_at, run.deadline_at)
+    """The `deadline` of a dispatch: the earlier of step timeout and run deadline; None: none. An
+    undo comes after the deadline of the run, so that does not count for it."""
+    return earliest(step.step_deadline_at, None if is_undo(step) else run.deadline_at)
+
+
+def _compensation_of(run: Run, step: Step) -> CompensationOf | None:
+    """What an undo is told of the step. An output over the limit of a payload, as the joined one of
+    a large map may be, is null: the input can be made of parts of it."""
+    if not is_undo(step):
+        return None
+    output = step.output
+    if output is None or len(output) > run.limits.payload_bytes_max:
+        output = b"null"
+    error = None if run.error is None else Raw(codec.dumps(failures.to_value(run.error)))
+    return CompensationOf(step=told_path(step.path), output=Raw(output), error=error)
 
 
 def dispatch_body(run: Run, step: Step) -> bytes:
@@ -54,7 +77,7 @@ def dispatch_body(run: Run, step: Step) -> bytes:
     It needs nothing but the stored state, so that a lost dispatch can be written again. Raises
     NotDispatched when there is no live attempt.
     """
-    spec = task_spec(run, step.path)
+    spec = task_spec(run, step)
     if step.token is None or step.dispatched_at is None:
         raise NotDispatched(f"step {step.path} of run {run.id} has no live attempt")
     end = attempt_end(run, step)
@@ -82,6 +105,7 @@ def dispatch_body(run: Run, step: Step) -> bytes:
         deadline=None if end is None else format_instant(end),
         last_error=None if step.last_error is None else failures.to_wire(step.last_error),
         last_progress=None if step.progress is None else Raw(step.progress),
+        compensation=_compensation_of(run, step),
         reply=run.limits.reply,
     )
     return codec.encode(message)
@@ -99,7 +123,7 @@ def dispatch(changes: Changes, step: Step, attempt: int) -> None:
 
     A message over the limit fails the step with TooLarge, before anything was published.
     """
-    spec = task_spec(changes.run, step.path)
+    spec = task_spec(changes.run, step)
     held_by = holder_of_step(changes.run, step, changes.gate)
     if held_by is not None:
         _hold(changes, replace(step, attempt=attempt), held_by)
@@ -124,7 +148,7 @@ def dispatch(changes: Changes, step: Step, attempt: int) -> None:
     size_max = changes.run.limits.dispatch_bytes_max
     if len(body) > size_max:
         too_large = failures.too_large("the dispatch", len(body), size_max)
-        fail_step(changes, step, too_large)
+        outcomes.fail(changes, step, too_large)
         return
     moved = changes.move(fresh, StepChange.DISPATCHED)
     _emit(changes, moved, body)

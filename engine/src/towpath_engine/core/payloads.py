@@ -139,9 +139,11 @@ def remember_signs(changes: Changes, step: Step) -> None:
     its progress, and its renewed heartbeat timeout decides which timeout was the first to pass."""
     if step.progress is not None:
         changes.remember(progress=Raw(step.progress))
-    spec = changes.definition_of(step.path).spec
     if step.heartbeat_deadline_at is None or step.started_at is None:
         return
+    step_def = changes.definition_of(step.path)
+    is_undo = step.status is StepStatus.COMPENSATING
+    spec = step_def.compensate if is_undo else step_def.spec
     heartbeat_ms = spec.timeouts.heartbeat_ms if isinstance(spec, TaskSpec) else None
     if heartbeat_ms is not None and step.heartbeat_deadline_at != plus_ms(
         step.started_at, heartbeat_ms

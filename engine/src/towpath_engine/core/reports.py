@@ -6,18 +6,19 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from towpath_engine.core import failures
+from towpath_engine.core import failures, outcomes
 from towpath_engine.core.attempts import fail_attempt, release, repeat, start_clock
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.dispatching import task_spec
 from towpath_engine.core.effects import AppendLogs, Verdict
 from towpath_engine.core.events import ReportReceived
+from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.instants import plus_ms
 from towpath_engine.core.metadata import MetadataRefused, merged
 from towpath_engine.core.model import Failure, Step
 from towpath_engine.core.payloads import remember_report
 from towpath_engine.core.retry import release_wait_ms
-from towpath_engine.core.settling import complete_step
+from towpath_engine.core.scope import Scope
 from towpath_engine.core.states import StepStatus
 from towpath_protocol.reports import (
     CustomEvent,
@@ -67,7 +68,7 @@ def apply_report(changes: Changes, event: ReportReceived) -> Verdict:
 def _renew(changes: Changes, step: Step, report: StepHeartbeat) -> None:
     """A heartbeat is also the sign that the attempt runs; it alone renews the heartbeat timeout."""
     running = start_clock(changes, step, report.worker_id)
-    heartbeat_ms = task_spec(changes.run, step.path).timeouts.heartbeat_ms
+    heartbeat_ms = task_spec(changes.run, step).timeouts.heartbeat_ms
     renewed = running
     if heartbeat_ms is not None:
         until = plus_ms(changes.now, heartbeat_ms)
@@ -110,13 +111,31 @@ def _complete(changes: Changes, step: Step, report: StepCompleted) -> None:
         repeat(changes, step, output, report.again.after_ms)
         return
     named = replace(step, worker_id=report.worker_id or step.worker_id)
-    complete_step(changes, named, output)
+    try:
+        wants_another = _wants_another(changes, named, output)
+    except ExpressionFailed as failed:
+        changes.remember(output=report.output)
+        outcomes.fail(changes, named, failures.from_expression(failed))
+        return
+    if wants_another:
+        changes.remember(output=report.output)
+        repeat(changes, step, output, None)
+    else:
+        outcomes.complete(changes, named, output)
+
+
+def _wants_another(changes: Changes, step: Step, output: bytes) -> bool:
+    """Whether `while` of the step's repeat asks for another iteration. Raises ExpressionFailed."""
+    rule = task_spec(changes.run, step).repeat
+    if rule is None or rule.again_while is None:
+        return False
+    return rule.again_while.evaluate(Scope(changes, step, output=output))
 
 
 def _give_back(changes: Changes, step: Step, report: StepReleased) -> Verdict:
     """Dispatch the attempt again, unless another worker runs it by now."""
     if (
-        step.status is StepStatus.RUNNING
+        step.stage is StepStatus.RUNNING
         and step.worker_id is not None
         and report.worker_id != step.worker_id
     ):
