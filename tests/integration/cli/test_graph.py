@@ -1,5 +1,6 @@
 """`towpath graph`: of a file without a server, of a deployed workflow, of a run."""
 
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -19,6 +20,22 @@ steps:
   - {name: route, choice: [{when: "prev.payload == 'again'", next: ask}], default: thank}
   - {name: thank, pass: "thanks", end: true}
   - {name: give_up, pass: "too late"}
+"""
+FANNED = """
+workflow: fanned
+steps:
+  - name: each
+    map:
+      items: "${ input }"
+      tolerate: {count: 1}
+      steps:
+        - {name: double, pass: "${ 300 / (item - 7) }"}
+        - {name: check, pass: "${ prev }"}
+  - name: both
+    parallel:
+      branches:
+        one: [{name: left, pass: 1}, {name: right, pass: 2}]
+        two: [{name: alone, pass: 3}]
 """
 
 
@@ -109,3 +126,14 @@ def test_a_run_is_drawn_with_its_states_and_the_way_it_took(deployed: Environmen
 def test_a_run_that_is_not_there_is_not_found(deployed: Environment) -> None:
     assert fail(deployed, ["graph", UNKNOWN])[0] == 4
     assert fail(deployed, ["graph", "patient/nobody"])[0] == 4
+
+
+def test_a_run_of_branches_and_items_counts_them(environment: Environment) -> None:
+    succeed(environment, ["deploy", "-"], stdin=FANNED)
+    given = json.dumps(list(range(300)))
+    run_id = succeed(environment, ["start", "fanned", "--input", given, "--wait", "--json"]).json()
+    drawn = succeed(environment, ["graph", run_id["run_id"]])
+    assert "300 items<br/>299 done, 1 failed<br/>completed" in drawn
+    assert "double<br/>pass<br/>299 completed, 1 failed" in drawn
+    found = taken(drawn)
+    assert {"left > right", "each > both", "both > end", "double > check"} <= found
