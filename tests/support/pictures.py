@@ -4,6 +4,8 @@ import re
 import xml.etree.ElementTree as ET
 from itertools import combinations
 
+import msgspec
+
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.parse import parse_definition
 from towpath_engine.drawing.layout import CHARACTER, LINE
@@ -97,7 +99,7 @@ def seen_of(status: str, *rows: StepRow) -> RunSeen:
 
 def row(path: str, status: str, kind: str = "task", **fields: object) -> StepRow:
     """A row of a run."""
-    return StepRow(path=path, kind=kind, status=status, **fields)  # type: ignore[arg-type]
+    return msgspec.convert({"path": path, "kind": kind, "status": status, **fields}, StepRow)
 
 
 def ways(text: str) -> dict[str, str]:
