@@ -298,7 +298,7 @@ class World(Servers):
     def _calm_wait(self, count: int) -> None:
         """Nothing is on its way: somebody signals, a child settles, or time passes."""
         steps = self.run.steps
-        if self.run.deadline_at is not None and self.run.deadline_at <= self.now:
+        if self.run.due_at is not None and self.run.due_at <= self.now:
             self.timer_fires(None)
             return
         awaited = [s for s in steps.values() if s.waiting_for is WaitReason.SIGNAL]
