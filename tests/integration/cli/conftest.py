@@ -9,6 +9,8 @@ from tests.support.processes import DevProcess
 
 WORKFLOWS = (
     "{workflow: approval, steps: [{name: wait, wait: {signal: approved, timeout: 1h}}]}",
+    "{workflow: each, steps: [{name: lines, map: {items: '${ input }', steps: "
+    "[{name: one, pass: '${ item }'}, {name: two, pass: '${ prev }'}]}}]}",
     "{workflow: echo, steps: [{name: say, pass: '${ input }'}]}",
     # Nobody works on this queue but the worker that a test starts.
     "{workflow: work, steps: [{name: do, task: stock.do, queue: stock, retry: {max_attempts: 1}}]}",
