@@ -134,7 +134,7 @@ class Watcher:
         if step is None or step != live_path(step) or transition.visit is None:
             return step
         kept = visit_path(step, transition.visit)
-        is_old = kept in self._chain and self._visits.get(step) != transition.visit
+        is_old = kept in self._chain and self._visits.get(step, 0) > transition.visit
         is_new = transition.what in (StepChange.REVISITED, StepChange.RESET)
         return kept if is_old and not is_new else step
 
@@ -185,6 +185,9 @@ class Watcher:
         known = self._keys.setdefault(body.idempotency_key, identity)
         assert known == identity, f"{body.idempotency_key} is the key of {known} and of {identity}"
         assert step.task == ("undo" if is_undo else "work")
+        if body.compensation is not None:
+            assert body.compensation.step == body.step
+            assert bytes(body.compensation.output) == step.output, "it undoes another output"
 
     def _check_signals(self, decision: Decision) -> None:
         """Each signal is consumed once, and what was not is kept, after the end for a retry."""

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.support.builders import a_cause
 from tests.support.drawn_reports import reports_of
 from tests.support.invariants import REVIVALS, Watcher
+from tests.support.meanings import check_meaning
 from tests.support.scenario import Story, check_legal
 from tests.support.tallies import Tally
 from towpath_engine.core.changes import StepsNeeded
@@ -82,6 +83,7 @@ class Servers(Story):
         self.effects += decision.effects
         self.steps.update({step.path: step for step in decision.changed})
         self.watcher.check(before, event, decision, self.steps)
+        check_meaning(self.run.definition, decision, self.steps)
         for effect in decision.effects:
             self._carry_out(effect)
         return decision
