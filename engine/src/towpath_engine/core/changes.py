@@ -265,7 +265,7 @@ class Changes:
         was_open = before is not None and before.status in OPEN_STEP
         is_open = step.status in OPEN_STEP
         if was_open or is_open:
-            self._counts = self._counts.minus(counts_of(before)).plus(counts_of(step))
+            self._counts = self._counts.changed(counts_of(before), counts_of(step))
         if was_open != is_open:
             self._opened.setdefault(upper_of(step.path), {})[step.path] = is_open
 

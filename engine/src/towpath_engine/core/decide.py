@@ -188,7 +188,12 @@ def _observe(
         case DispatchVanished():
             if step.worker_id is not None or _is_over(changes, step):
                 return Verdict.IGNORED
-            redispatch(changes, step)
+            if step.status is not StepStatus.CANCELLING:
+                redispatch(changes, step)
+            elif step.stage is StepStatus.DISPATCHED:
+                outcomes.withdraw(changes, step)
+            else:
+                return Verdict.IGNORED  # somebody may have it, until its time is over
         case DispatchWithdrawn():
             if step.status is not StepStatus.CANCELLING:
                 return Verdict.IGNORED

@@ -63,6 +63,8 @@ def whole_of_item(path: str) -> str:
 def upper_of(path: str) -> str:
     """The path of the row that a row belongs to: of a step, the owner of its list (empty: the
     run); of a branch or an item, its whole."""
+    if "/" not in path and "[" not in path:
+        return ROOT
     path = path.partition("#")[0]
     upper = path.rpartition("[")[0] if path.endswith("]") else path.rpartition("/")[0]
     # Only behind a whole does a path end with a visit.

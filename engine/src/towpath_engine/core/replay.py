@@ -18,12 +18,12 @@ from towpath_engine.core.changes import StepsNeeded
 from towpath_engine.core.decide import decide
 from towpath_engine.core.dispatching import NotDispatched
 from towpath_engine.core.effects import Decision, Verdict
-from towpath_engine.core.events import Event
-from towpath_engine.core.model import Run, Step, Transition
+from towpath_engine.core.events import DecisionContinued, Event
+from towpath_engine.core.model import Cause, Run, Step, Transition
 from towpath_engine.core.paths import owner_of, whole_of_item
 from towpath_engine.core.replayed_events import rebuild, with_rows
 from towpath_engine.core.replayed_reports import Outputs, Unreplayable
-from towpath_engine.core.states import PART, StepKind
+from towpath_engine.core.states import PART, SETTLED_RUN, StepKind
 from towpath_engine.core.transitions import IllegalTransition, RunChange
 from towpath_protocol.errors import ProtocolError
 from towpath_protocol.times import parse_instant
@@ -80,6 +80,7 @@ def replay(run: Run, history: Sequence[Transition]) -> Iterator[Turn]:
             return
         run = turn.after
         rows.update((step.path, step) for step in turn.changed)
+        run = _without_idle_rest(run, rows, recorded[-1].at)
 
 
 def decisions_of(history: Iterable[Transition]) -> Iterator[Sequence[Transition]]:
@@ -136,6 +137,19 @@ def _decide(run: Run, event: Event, now: datetime, rows: Mapping[str, Step]) -> 
         except StepsNeeded as needed:
             run = with_rows(run, _wanted(needed, rows))
     raise LookupError("it asks for rows for ever")
+
+
+def _without_idle_rest(run: Run, rows: Mapping[str, Step], now: datetime) -> Run:
+    """The run without the rest of a split decision, if that changed nothing: it is no event of the
+    history then."""
+    if run.cursor is None or run.status in SETTLED_RUN:
+        return run
+    event = DecisionContinued(seed="", cause=Cause(type="engine"))
+    try:
+        decision = _decide(run, event, now, rows)
+    except _FAULTS:
+        return run  # the next decision will say so
+    return run if decision.transitions else decision.run
 
 
 def _wanted(needed: StepsNeeded, rows: Mapping[str, Step]) -> list[Step]:

@@ -132,7 +132,8 @@ def _event_of_attempt(
         return DispatchVanished(seed=seed, cause=cause, token=token)
     if cause.type == "lost":
         return AttemptLost(seed=seed, cause=cause, token=token, reason=_why_lost(first))
-    step = run.steps.get(first.step or "")
+    # The report itself may have changed nothing, and what a split decision had left came after it.
+    step = StepMap.of(run.steps).named(token)
     return ReportReceived(
         seed=seed,
         cause=cause,

@@ -9,7 +9,7 @@ for a signal, and how many of them wait.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeGuard
+from typing import Final, NamedTuple, TypeGuard
 
 import immutables
 
@@ -34,16 +34,23 @@ class Counts(NamedTuple):
     """Leaves that wait."""
     cancelling: int = 0
 
-    def plus(self, other: "Counts") -> "Counts":
-        """The sum."""
-        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+    def changed(self, before: "Counts", after: "Counts") -> "Counts":
+        """The counts once a step that added `before` adds `after`."""
+        if before is after:
+            return self
+        return Counts(
+            self.open - before.open + after.open,
+            self.leaves - before.leaves + after.leaves,
+            self.waiting - before.waiting + after.waiting,
+            self.cancelling - before.cancelling + after.cancelling,
+        )
 
-    def minus(self, other: "Counts") -> "Counts":
-        """The difference."""
-        return Counts(*(a - b for a, b in zip(self, other, strict=True)))
 
-
-_NONE = Counts()
+_NONE: Final = Counts()
+_UPPER: Final = Counts(open=1)
+_WORKING: Final = Counts(open=1, leaves=1)
+_WAITING: Final = Counts(open=1, leaves=1, waiting=1)
+_CANCELLING: Final = Counts(open=1, leaves=1, cancelling=1)
 
 
 def is_leaf(step: Step) -> bool:
@@ -57,13 +64,11 @@ def counts_of(step: Step | None) -> Counts:
     """What one step adds to the counts."""
     if step is None or step.status not in OPEN_STEP:
         return _NONE
-    leaf = is_leaf(step)
-    return Counts(
-        open=1,
-        leaves=int(leaf),
-        waiting=int(leaf and step.status is StepStatus.WAITING),
-        cancelling=int(step.status is StepStatus.CANCELLING),
-    )
+    if step.status is StepStatus.CANCELLING:
+        return _CANCELLING
+    if not is_leaf(step):
+        return _UPPER
+    return _WAITING if step.status is StepStatus.WAITING else _WORKING
 
 
 def signals_of(step: Step | None) -> Paths:
@@ -77,9 +82,11 @@ def names_of(step: Step | None) -> Paths:
     """What a message names an open step by: the token of its attempt, its child run."""
     if step is None or step.status not in OPEN_STEP:
         return ()
-    waits_for_child = step.waiting_for is WaitReason.CHILD
-    named = (step.token, step.child_run_id if waits_for_child else None)
-    return tuple(name for name in named if name is not None)
+    if step.token is not None:
+        return (step.token,)
+    if step.waiting_for is WaitReason.CHILD and step.child_run_id is not None:
+        return (step.child_run_id,)
+    return ()
 
 
 def _is_step_map(steps: Mapping[str, Step]) -> "TypeGuard[StepMap]":
@@ -195,7 +202,7 @@ class _Edit:
             self._open[path] = step
         else:
             del self._open[path]
-        self._counts = self._counts.minus(counts_of(before)).plus(counts_of(step))
+        self._counts = self._counts.changed(counts_of(before), counts_of(step))
         if was_open != is_open:
             self._opened.setdefault(upper_of(path), {})[path] = is_open
         self._name(path, names_of(before), names_of(step))

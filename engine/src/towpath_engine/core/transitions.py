@@ -241,7 +241,6 @@ STEP_TRANSITIONS: Final[Mapping[StepStatus, Mapping[StepChange, StepStatus]]] = 
     StepStatus.SKIPPED: {**_REVISIT, **_RESET},
     StepStatus.CANCELLED: {**_REVISIT, **_REVIVAL},
     StepStatus.CANCELLING: {
-        StepChange.REDISPATCHED: StepStatus.CANCELLING,
         StepChange.STARTED: StepStatus.CANCELLING,
         StepChange.ANNOUNCED: StepStatus.CANCELLING,
         StepChange.COMPLETED: StepStatus.COMPLETED,

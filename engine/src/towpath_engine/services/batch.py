@@ -13,6 +13,7 @@ from towpath_engine.core.definition import Definition, WaitSpec
 from towpath_engine.core.effects import Decision, KeepSignal, Verdict
 from towpath_engine.core.events import Event, ReportReceived, SignalReceived, TimerDue
 from towpath_engine.core.model import Run
+from towpath_engine.core.paths import told_path
 from towpath_engine.services.admission import Admitting
 from towpath_engine.services.asking import RowsMissing, rows_request
 from towpath_engine.services.draft import RunDraft
@@ -222,14 +223,15 @@ def _mismatch(draft: RunDraft, event: ReportReceived) -> Outcome | None:
     if step is None:
         return None  # stale: the core says so
     named = event.report.step
-    if (named is None or named == step.path) and step.queue == event.queue:
+    told = told_path(step.path)
+    if (named is None or named == told) and step.queue == event.queue:
         return None
     return Outcome(
         kind=OutcomeKind.MISMATCH,
         run_id=draft.run.id,
         code=ErrorCode.SUBJECT_MISMATCH,
         message=(
-            f"the token belongs to step {step.path!r} of queue {step.queue!r}, "
+            f"the token belongs to step {told!r} of queue {step.queue!r}, "
             f"the report says {named!r} on {event.queue!r}"
         ),
     )

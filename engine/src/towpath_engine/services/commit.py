@@ -2,7 +2,7 @@
 
 from towpath_engine.core.events import DecisionContinued
 from towpath_engine.core.model import Cause, Run, Step
-from towpath_engine.core.states import SETTLED_RUN
+from towpath_engine.core.states import SETTLED_RUN, StepStatus
 from towpath_engine.services.batch import BatchResult
 from towpath_engine.services.dispatch_watch import DispatchWatch
 from towpath_engine.services.draft import RunDraft
@@ -11,6 +11,7 @@ from towpath_engine.services.outbox_relay import OutboxRelay
 from towpath_engine.services.purger import Purger
 from towpath_engine.services.settled_news import SettledNews
 from towpath_engine.services.shell import Shell
+from towpath_engine.services.stopped_attempts import StoppedAttempts
 from towpath_engine.services.timer_service import TimerService, due_rows
 from towpath_engine.services.wakes import Wakes
 from towpath_engine.services.windows import Windows
@@ -35,6 +36,7 @@ class AfterCommit:
         timers: TimerService,
         watch: DispatchWatch,
         purger: Purger,
+        stopped: StoppedAttempts,
         news: SettledNews,
     ) -> None:
         self._shell = shell
@@ -45,6 +47,7 @@ class AfterCommit:
         self._timers = timers
         self._watch = watch
         self._purger = purger
+        self._stopped = stopped
         self._news = news
 
     def __call__(self, result: BatchResult) -> None:
@@ -97,12 +100,29 @@ class AfterCommit:
             )
             subject = subjects.control_subject(self._shell.prefix, effect.queue)
             self._shell.bus.send_core(subject, codec.encode(push))
+        if draft.cancelled:
+            self._stop(draft)
         if draft.continues:
             event = DecisionContinued(
                 seed=self._shell.identity.new_seed(), cause=Cause(type="engine")
             )
             self._shell.submit(Work(settle=ignore_outcome, run_id=run.id, event=event))
         self._count(draft)
+
+    def _stop(self, draft: RunDraft) -> None:
+        """Of attempts that are to end by themselves: find out whether anybody has them."""
+        for step in draft.changed.values():
+            if step.status is not StepStatus.CANCELLING or step.stage is not StepStatus.DISPATCHED:
+                continue
+            if step.token is not None and step.queue is not None:
+                self._stopped.stop(
+                    subjects.DispatchSubject(
+                        queue=step.queue,
+                        level=draft.run.priority,
+                        run_id=draft.run.id,
+                        token=step.token,
+                    )
+                )
 
     def _count(self, draft: RunDraft) -> None:
         run = draft.run

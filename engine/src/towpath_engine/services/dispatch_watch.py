@@ -14,7 +14,13 @@ import structlog
 from msgspec import Struct
 
 from towpath_engine.bus.interface import InboundMessage, StoredMessage
-from towpath_engine.core.events import AttemptLost, DispatchDelivered, DispatchVanished, Event
+from towpath_engine.core.events import (
+    AttemptLost,
+    DispatchDelivered,
+    DispatchVanished,
+    DispatchWithdrawn,
+    Event,
+)
 from towpath_engine.core.model import Cause
 from towpath_engine.services.progress import PartitionProgress
 from towpath_engine.services.shell import Shell
@@ -122,6 +128,11 @@ class DispatchWatch:
         )
         self._token_of_seq[seq] = token
         self._unobserved[token] = None
+
+    def seq_of(self, token: str) -> int | None:
+        """Where the stream has, or had, the dispatch; None if this engine does not know."""
+        hint = self._hints.get(token)
+        return None if hint is None else hint.seq
 
     def forget(self, token: str) -> None:
         """The token is dead: there is nothing to observe any more."""
@@ -256,7 +267,8 @@ class DispatchWatch:
     def _redispatch(
         self, row: OpenDispatch, cause: str, settle: Callable[[Outcome], None] = ignore_outcome
     ) -> None:
-        """Have it sent again. `settle` is called when that is written, and never at once."""
+        """Have it sent again, or, if its attempt is being cancelled, say that nobody has it.
+        `settle` is called when that is written, and never at once."""
 
         def sent(outcome: Outcome) -> None:
             self._sending.discard(row.token)
@@ -264,9 +276,10 @@ class DispatchWatch:
 
         self._sending.add(row.token)
         self._shell.metrics.dispatches_lost.labels(cause=cause).inc()
-        event = DispatchVanished(
+        kind = DispatchWithdrawn if row.cancelling else DispatchVanished
+        event = kind(
             seed=self._shell.identity.new_seed(),
-            cause=Cause(type="lost", token=row.token),
+            cause=Cause(type="withdrawn" if row.cancelling else "lost", token=row.token),
             token=row.token,
         )
         self._send(row.run_id, event, sent)

@@ -38,6 +38,7 @@ from towpath_engine.services.settled_news import SettledNews
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.signalling import Signalling
 from towpath_engine.services.starting import Starting
+from towpath_engine.services.stopped_attempts import StoppedAttempts
 from towpath_engine.services.ticker import Ticker
 from towpath_engine.services.timer_service import TimerService
 from towpath_engine.services.wakes import Wakes
@@ -143,6 +144,9 @@ class Engine:
             page=_PAGE,
             audit_page=_AUDIT_PAGE,
         )
+        self._stopped = StoppedAttempts(
+            self._shell, leads=self._leads, seq_of=self._watch.seq_of, page=_PAGE
+        )
         self._relay = OutboxRelay(
             self._shell,
             leads=self._leads,
@@ -178,6 +182,7 @@ class Engine:
                 timers=self._timers,
                 watch=self._watch,
                 purger=self._purger,
+                stopped=self._stopped,
                 news=SettledNews(self._shell, leases=self._leases, waiters=self._waiters),
             ),
             confirmed=self._relay.confirmed,
@@ -286,6 +291,8 @@ class Engine:
             "dead_letters": (self._dead_letters.flush, 1.0),
             "parked": (self._parked.run_once, settings.parked_sweep_seconds),
             "purger": (self._purger.run_once, 0.5),
+            "stopped": (self._stopped.run_once, 0.5),
+            "stopped_sweep": (self._stopped.sweep, settings.dispatch_audit_seconds),
             "results": (self._waiters.sweep, 0.5),
             "queues": (self._queues.refresh, 5.0),
             "gauges": (gauges.run_once, settings.reason_sweep_seconds),
@@ -305,6 +312,7 @@ class Engine:
         self._advisories.on_added = tickers["advisories"].wake
         self._timers.on_armed = tickers["timers"].wake
         self._timers.on_held = tickers["timers_held"].wake
+        self._stopped.on_stopped = tickers["stopped"].wake
         self._watch.on_more = tickers["epoch"].wake
         self._admission.on_more = tickers["admission"].wake
         self._windows.on_low = tickers["admission"].wake
