@@ -34,9 +34,12 @@ _TAIL: Final = """\
 | `cancelled`: the run's deadline cut it off | yes | yes |
 | `completed`, or `skipped` by its `when` | no: 409 `not_retryable` | yes |
 | `skipped`, since the run never came to it | no: 409 `not_retryable` | no: 409 `step_not_reached` |
-| in a branch or an item (`lines[3]/reserve`) | as above: the branch or item, and the step that has it, go on | no: 409 `not_retryable`; name the step of the workflow's own list |
+| in a branch or item: `lines[3]/reserve` | as above; `lines[3]` and `lines` go on, too | no: 409, as below |
 | a child run that failed | a new child run is started | the same |
 | not in the definition | no: 404 `step_not_found` | no: 404 `step_not_found` |
+
+A redrive goes back to steps of the workflow's own list only: one of a branch or an item is refused
+with 409 `not_retryable`.
 
 A report changes a step only while it is `dispatched` or `running`, and only with the token of its
 live attempt. An attempt that a retry or redrive begins has a new token: what comes late is stale.
@@ -78,8 +81,8 @@ def operations_markdown() -> str:
         "",
         "## After an undo",
         "",
-        "A run that was cancelled or timed out, and whose steps were undone, keeps that status; what",
-        "became of the undoing is in its `compensation`. Then that counts:",
+        "A run that was cancelled or timed out, and whose steps were undone, keeps that status;",
+        "what became of the undoing is in its `compensation`. Then that counts:",
         "",
         "| operation | `compensation` | |",
         "|---|---|---|",

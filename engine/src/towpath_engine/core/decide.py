@@ -186,20 +186,27 @@ def _observe(
             )
             fail_attempt(changes, step, failure, stop_reason="worker lost")
         case DispatchVanished():
-            if step.worker_id is not None or _is_over(changes, step):
-                return Verdict.IGNORED
-            if step.status is not StepStatus.CANCELLING:
-                redispatch(changes, step)
-            elif step.stage is StepStatus.DISPATCHED:
-                outcomes.withdraw(changes, step)
-            else:
-                return Verdict.IGNORED  # somebody may have it, until its time is over
+            return _publish_again(changes, step)
         case DispatchWithdrawn():
             if step.status is not StepStatus.CANCELLING:
                 return Verdict.IGNORED
             outcomes.withdraw(changes, step)
         case _:
             assert_never(event)
+    return Verdict.APPLIED
+
+
+def _publish_again(changes: Changes, step: Step) -> Verdict:
+    """The dispatch is gone and nobody said to have it: publish it again, or, of an attempt that is
+    being cancelled, take that for its end."""
+    if step.worker_id is not None or _is_over(changes, step):
+        return Verdict.IGNORED
+    if step.status is not StepStatus.CANCELLING:
+        redispatch(changes, step)
+    elif step.stage is StepStatus.DISPATCHED:
+        outcomes.withdraw(changes, step)
+    else:
+        return Verdict.IGNORED  # somebody may have it, until its time is over
     return Verdict.APPLIED
 
 
