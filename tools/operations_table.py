@@ -34,7 +34,7 @@ _TAIL: Final = """\
 | `cancelled`: the run's deadline cut it off | yes | yes |
 | `completed`, or `skipped` by its `when` | no: 409 `not_retryable` | yes |
 | `skipped`, since the run never came to it | no: 409 `not_retryable` | no: 409 `step_not_reached` |
-| in a branch or item: `lines[3]/reserve` | as above; `lines[3]` and `lines` go on, too | no: 409, as below |
+| in an item or branch: `lines[3]/reserve` | as above, with the item | no: 409, as below |
 | a child run that failed | a new child run is started | the same |
 | not in the definition | no: 404 `step_not_found` | no: 404 `step_not_found` |
 
