@@ -143,6 +143,13 @@ async def test_a_completed_step_may_be_undone_and_a_failed_undo_tried_again(stor
         await save(store, a_change(last.run, status=RunStatus.COMPENSATING, settled_at=None))
 
 
+async def test_an_undo_may_fail_in_the_decision_that_begins_it(store: Store) -> None:
+    run = await started(store, a_run(), completed(a_step()))
+    failed = replace(completed(a_step()), status=StepStatus.COMPENSATION_FAILED, output=None)
+    over = a_change(run, failed, status=RunStatus.COMPENSATION_FAILED, settled_at=later(2))
+    assert await save(store, over) == {an_id(1)}
+
+
 ILLEGAL: dict[str, Step] = {
     "step_undo_has_a_stage": undoing(a_step(), token=None),
     "step_runs_an_attempt_or_parts": a_step(status=StepStatus.RUNNING, token=None),

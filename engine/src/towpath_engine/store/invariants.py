@@ -25,6 +25,8 @@ UNDOINGS: Final = frozenset({
 UNDONE_LATER: Final = frozenset({
     RunStatus.CANCELLED, RunStatus.TIMED_OUT, RunStatus.COMPENSATION_FAILED,
 })  # fmt: skip
+_UNDO_BEGUN: Final = frozenset({StepStatus.COMPENSATING, StepStatus.COMPENSATION_FAILED})
+"""An undo whose input can't be made fails in the decision that began it."""
 BEGUN_RUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING, RunStatus.COMPENSATING})
 
 _WITHOUT: Final[frozenset[StepKind]] = WHOLE | PART
@@ -44,7 +46,7 @@ def may_change(before: Step, after: Step) -> bool:
         after.visit > before.visit
         or after.revival_count > before.revival_count
         or (
-            after.status is StepStatus.COMPENSATING
+            after.status in _UNDO_BEGUN
             and before.status in {StepStatus.COMPLETED, StepStatus.COMPENSATION_FAILED}
         )
     )

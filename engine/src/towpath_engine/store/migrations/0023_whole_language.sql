@@ -65,7 +65,8 @@ ALTER TABLE step
     AND octet_length(last_error) <= 1048576 AND octet_length(progress) <= 1048576
     AND octet_length(errors) <= 16777216);
 
--- Settled is settled, but for an operator's will, and for undoing.
+-- Settled is settled, but for an operator's will, and for undoing. An undo whose input can't be
+-- made fails in the decision that began it.
 DROP TRIGGER run_settled_is_settled ON run;
 CREATE TRIGGER run_settled_is_settled BEFORE UPDATE ON run
   FOR EACH ROW WHEN (
@@ -81,7 +82,8 @@ CREATE TRIGGER step_settled_is_settled BEFORE UPDATE ON step
     OLD.settled_at IS NOT NULL AND NEW.visit <= OLD.visit
     AND NEW.revival_count <= OLD.revival_count
     AND NOT (
-      NEW.status = 'compensating' AND OLD.status IN ('completed', 'compensation_failed')))
+      NEW.status IN ('compensating', 'compensation_failed')
+      AND OLD.status IN ('completed', 'compensation_failed')))
   EXECUTE FUNCTION refuse_settled_change();
 
 -- Children that are waited for: a sweep looks for those whose end, or whose start, was not told.
