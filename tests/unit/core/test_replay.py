@@ -19,10 +19,11 @@ from tests.support.builders import (
     a_task,
     a_wait,
 )
-from tests.support.definitions import definitions
-from tests.support.histories import Tally, World
+from tests.support.drawn_definitions import definitions
+from tests.support.histories import World
 from tests.support.replays import check_replays, exported, payload_of, replayed
 from tests.support.scenario import Story
+from tests.support.tallies import Tally
 from tests.unit.core.test_core_properties import LIMITS, NUMBERS, examples
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run
@@ -48,7 +49,8 @@ def check_histories(count: int) -> None:
     def histories(document: dict[str, object], numbers: list[int]) -> None:
         start_at = BEGIN + timedelta(seconds=30) if numbers and numbers[0] % 3 == 0 else None
         definition = parse_definition(document)
-        run = a_run(definition, run_input={"n": len(numbers)}, start_at=start_at, limits=LIMITS)
+        given = {"n": len(numbers) % 7, "items": list(range(len(numbers) % 5))}
+        run = a_run(definition, run_input=given, start_at=start_at, limits=LIMITS)
         world = World(run, Tally())
         world.begins()
         for number in numbers:
@@ -285,19 +287,24 @@ def test_a_cancel_replays_however_long_the_run_takes_to_end(compensate: bool | N
 
 
 def test_the_end_of_a_cancelled_attempt_replays_by_report_timeout_and_withdrawal() -> None:
-    for end in ("completes", "times_out", "is_lost", "is_released"):
+    for end in ("completes", "fails", "times_out", "is_lost", "is_released", "vanishes"):
         run, story = begun(a_task("a", **UNDONE, timeouts=TIMED), a_task("b"))
-        story.is_started("a")
-        story.beats("a", progress=[1])
+        if end != "vanishes":
+            story.is_started("a")
+            story.beats("a", progress=[1])
         story.is_cancelled(compensate=True)
         match end:
             case "completes":
                 story.completes("a", 1)
                 story.completes("a")
+            case "fails":
+                story.fails("a", "Boom", message="too late")
             case "times_out":
                 story.time_passes_until_due("a")
             case "is_lost":
                 story.is_lost("a")
+            case "vanishes":
+                story.vanishes("a")
             case _:
                 story.is_released("a")
         assert story.status() == "cancelled", end

@@ -128,7 +128,7 @@ def _event_of_attempt(
         return DispatchDelivered(seed=seed, cause=cause, token=token)
     if cause.type == "withdrawn":
         return DispatchWithdrawn(seed=seed, cause=cause, token=token)
-    if cause.type == "lost" and first.what == StepChange.REDISPATCHED:
+    if cause.type == "lost" and _has_vanished(first):
         return DispatchVanished(seed=seed, cause=cause, token=token)
     if cause.type == "lost":
         return AttemptLost(seed=seed, cause=cause, token=token, reason=_why_lost(first))
@@ -227,6 +227,13 @@ def _token_of(first: Transition) -> str:
     if token is None:
         raise _give_up(first, "it does not say which attempt it was about")
     return token
+
+
+def _has_vanished(first: Transition) -> bool:
+    """Whether the dispatch was lost, and not the attempt: that would have failed."""
+    if first.what == StepChange.REDISPATCHED:
+        return True
+    return first.what == StepChange.CANCELLED and "error" not in (first.data or {})
 
 
 def _why_lost(first: Transition) -> str:

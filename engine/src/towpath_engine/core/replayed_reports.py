@@ -24,9 +24,9 @@ from towpath_protocol.reports import (
 NULL: Final = Raw(b"null")
 _ATTEMPT_FAILED: Final = frozenset({
     StepChange.RETRYING.value, StepChange.FAILED.value, StepChange.COMPENSATION_FAILED.value,
+    # An attempt that was being cancelled is not retried; others are cancelled without an error.
+    StepChange.CANCELLED.value,
 })  # fmt: skip
-_GIVEN_UP: Final = WireFailure(type="Error", message="")
-"""What an attempt failed with that was being cancelled, where nobody has kept it."""
 
 
 class Unreplayable(Exception):  # noqa: N818 - named for what is the case
@@ -131,9 +131,10 @@ def _events(recorded: Sequence[Transition], payload: Payload) -> tuple[CustomEve
 
 
 def _error(recorded: Sequence[Transition]) -> WireFailure:
-    failed = next((row for row in recorded if row.what in _ATTEMPT_FAILED), None)
-    if failed is None and recorded[0].what == StepChange.CANCELLED:
-        return _GIVEN_UP
+    failed = next(
+        (row for row in recorded if row.what in _ATTEMPT_FAILED and "error" in (row.data or {})),
+        None,
+    )
     if failed is None:
         message = f"transition {recorded[0].seq}: a report of a failure that failed nothing"
         raise Unreplayable(message)
