@@ -4,11 +4,12 @@ The watcher knows every row as a store would have it, and a model of its own of 
 in which order: it takes nothing on trust from the run that it watches.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
+from tests.support.undo_model import UndoModel
 from towpath_engine.core.definition import Definition, ParallelSpec, StepDef
 from towpath_engine.core.effects import (
     ConsumeSignal,
@@ -62,8 +63,6 @@ _ATTEMPT: Final = frozenset({StepStatus.DISPATCHED, StepStatus.RUNNING})
 _OUTLIVES: Final = frozenset({StepStatus.CANCELLING, StepStatus.COMPENSATING})
 """What may be open although the list that it belongs to is over."""
 _BEGUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING})
-Visit = tuple[str, int]
-"""A path and the number of a visit."""
 
 
 class Watcher:
@@ -275,90 +274,6 @@ class Watcher:
         assert not unsettled, f"steps never reached are skipped: {unsettled}"
         if before.status not in SETTLED_RUN or isinstance(event, REVIVALS):
             self.undo.check_end(run)
-
-
-class UndoModel:
-    """What was completed and must be undone, the last first, as the history tells it."""
-
-    def __init__(self) -> None:
-        self.stack: list[Visit] = []
-        self.current: Visit | None = None
-        self.undone: set[Visit] = set()
-        self.cancel_compensates = False
-
-    def see(self, transition: Transition, step_def: StepDef | None) -> None:
-        """Follow the history by one transition."""
-        if step_def is None or transition.step is None:
-            return
-        visit = (live_path(transition.step), transition.visit or 0)
-        match transition.what:
-            case StepChange.COMPLETED if step_def.compensate is not None:
-                self.stack.append(visit)
-            case StepChange.COMPENSATING if transition.before == StepStatus.COMPLETED:
-                assert self.current is None, f"{visit} and {self.current} are undone at once"
-                assert self.stack, f"{visit} is undone, but was not completed"
-                top = self.stack.pop()
-                assert visit == top, f"{visit} is undone before {top}"
-                self.current = visit
-            case StepChange.COMPENSATING:
-                assert self.current == visit, f"{visit} goes on, but {self.current} had failed"
-            case StepChange.COMPENSATED:
-                assert self.current == visit
-                assert visit not in self.undone, f"{visit} is undone twice"
-                self.undone.add(visit)
-                self.current = None
-            case _:
-                pass
-
-    def check_chain(self, run: Run, rows: Mapping[str, Step]) -> None:
-        """The stack that is stored is the one that the history tells."""
-        found = list(_chain_of(run, rows))
-        expected = self.stack[::-1]
-        begun = expected if self.current is None else [self.current, *expected]
-        assert found in (expected, begun), f"to be undone: {found}, not {begun}"
-
-    def check_end(self, run: Run) -> None:
-        """The final status and `compensation` say what became of the undoing."""
-        undone = run.compensation is not None
-        assert undone == bool(self.undone or self.current is not None), (
-            f"{run.status} with {run.compensation}: {len(self.undone)} undone, {self.current}"
-        )
-        match run.compensation:
-            case None:
-                assert run.status not in (RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED)
-                wanted = {
-                    RunStatus.FAILED: run.definition.undo_on_failure,
-                    RunStatus.TIMED_OUT: run.definition.undo_on_failure,
-                    RunStatus.CANCELLED: self.cancel_compensates,
-                }.get(run.status, False)
-                assert not (wanted and self.stack), f"{run.status}, not undone: {self.stack}"
-            case RunStatus.COMPENSATED:
-                assert not self.stack
-                assert self.current is None
-                assert run.status in _WITH_BOTH | {RunStatus.COMPENSATED}
-            case RunStatus.COMPENSATION_FAILED:
-                assert self.current is not None
-                assert run.status in _WITH_BOTH | {RunStatus.COMPENSATION_FAILED}
-            case _:
-                raise AssertionError(f"a settled run is {run.compensation}")
-
-
-_WITH_BOTH: Final = {RunStatus.CANCELLED, RunStatus.TIMED_OUT}
-
-
-def _chain_of(run: Run, rows: Mapping[str, Step]) -> Iterator[Visit]:
-    """The stored undo stack, the top first."""
-    top = run.undo_top
-    while top:
-        path, _, number = top.rpartition("#")
-        row = rows.get(top)
-        if row is None:
-            row = rows[path]
-            assert row.visit == int(number), f"{top} is on the stack, the row is {row.visit}"
-        assert row.undo_below is not None, f"{top} is on the stack and says not what is below"
-        assert row.status in (StepStatus.COMPLETED, StepStatus.COMPENSATING), f"{top}: {row.status}"
-        yield (path, int(number))
-        top = row.undo_below
 
 
 def part_paths(definition: Definition, whole: Step) -> list[str]:

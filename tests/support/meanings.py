@@ -23,8 +23,9 @@ from towpath_engine.core.transitions import StepChange
 Rows = Mapping[str, Step]
 _DONE: Final = frozenset({
     StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.COMPENSATING, StepStatus.COMPENSATED,
+    StepStatus.COMPENSATION_FAILED,
 })  # fmt: skip
-"""Also when its undoing begins in the very decision."""
+"""Also when its undoing begins, and even ends, in the very decision."""
 _ENTERED: Final = frozenset({
     StepChange.DISPATCHED, StepChange.READIED, StepChange.WAITING, StepChange.STARTED,
     StepChange.COMPLETED,

@@ -62,9 +62,11 @@ class CancelRequested(Happening, frozen=True, kw_only=True):
 
 
 class ChildSettled(Happening, frozen=True, kw_only=True):
-    """The child run of a `run` step has settled, or could not be started (`status` failed).
+    """What the step of a child run waits for has happened: the child has settled.
 
-    `output` is that of a completed child; `failure` says why of any other.
+    `output` is that of a completed child, `failure` the error of any other that has one. `status`
+    pending says instead that it was created, which is all that the step of a detached child waits
+    for, or, with a `failure`, why it can't be started.
     """
 
     child_run_id: str
