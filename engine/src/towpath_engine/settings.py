@@ -150,6 +150,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     transitions_per_decision_max: Count = 1_000
     transitions_per_run_max: Count = 1_000_000
     open_steps_per_run_max: Count = 100_000
+    joined_output_bytes_max: Size = 8 * MIB
     signals_kept_max: Count = 10_000
     signals_kept_bytes_max: Size = 8 * MIB
     releases_in_a_row_max: Count = 100
@@ -258,6 +259,10 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "transitions_per_decision_max": ("transitions", "transitions of one event"),
     "transitions_per_run_max": ("transitions", "transitions of one run"),
     "open_steps_per_run_max": ("steps", "steps of one run that are open at the same time"),
+    "joined_output_bytes_max": (
+        "bytes",
+        "items of a map; outputs of its items or of branches, joined; signals of one wait",
+    ),
     "signals_kept_max": ("signals", "signals a run keeps for later waits"),
     "signals_kept_bytes_max": ("bytes", "payloads of those signals together"),
     "releases_in_a_row_max": ("releases", "releases in a row before the attempt fails as NotRun"),

@@ -27,6 +27,7 @@ def core_limits(settings: Settings) -> CoreLimits:
         transitions_per_decision_max=settings.transitions_per_decision_max,
         transitions_per_run_max=settings.transitions_per_run_max,
         open_steps_per_run_max=settings.open_steps_per_run_max,
+        joined_output_bytes_max=settings.joined_output_bytes_max,
         signals_kept_max=settings.signals_kept_max,
         signals_kept_bytes_max=settings.signals_kept_bytes_max,
         releases_in_a_row_max=settings.releases_in_a_row_max,
