@@ -2,7 +2,10 @@
 
 import base64
 import hashlib
+from datetime import datetime
 from typing import Final
+
+from towpath_protocol.ids import UUID_RANDOM_BYTES, new_uuid7
 
 TOKEN_BYTES: Final = 16
 """128 bits of chance, so that a token is never guessed and never made twice."""
@@ -36,6 +39,11 @@ def run_of_token(token: str) -> str | None:
         return None
     digits = data[:_RUN_ID_BYTES].hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def new_run_id(seed: str, at: datetime, *parts: str | int) -> str:
+    """The id of a run that is asked for at the instant `at`, unique for `parts`."""
+    return new_uuid7(int(at.timestamp() * 1_000), _digest(seed, "run", *parts)[:UUID_RANDOM_BYTES])
 
 
 def new_share(seed: str, *parts: str | int) -> float:

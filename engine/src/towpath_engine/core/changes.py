@@ -34,6 +34,7 @@ from towpath_engine.core.states import (
     SETTLED_RUN,
     RunStatus,
     StepStatus,
+    WaitReason,
 )
 from towpath_engine.core.stepmap import Counts, StepMap, counts_of
 from towpath_engine.core.transitions import RunChange, StepChange, run_after, step_after
@@ -94,6 +95,8 @@ class Changes:
         """What is to be done, the next entry last: see core.agenda."""
         self._counts = self._before.counts
         self._opened: dict[str, dict[str, bool]] = {}
+        self._waiting: dict[str, set[str]] = {}
+        """Paths of the steps that began to wait for signals in this decision, by place."""
         self._token_count = 0
         self._decoded: dict[str, tuple[bytes, object]] = {}
         self._payloads: dict[int, dict[str, object]] = {}
@@ -157,11 +160,14 @@ class Changes:
         )
         return left == 0
 
-    def waits(self, signal: str) -> list[Step]:
-        """The steps that waited for this signal when the decision began, in order of path; only
-        those that may take it."""
-        found = (self.step(path) for path in self._before.waits(signal))
-        return [step for step in found if step is not None and self.is_live(step)]
+    def first_wait(self, place: str) -> Step | None:
+        """Of the steps of this place that wait for signals and may take one, the one that has
+        waited longest; of those that began at the same instant, the first in order of path."""
+        for path in (*self._before.waits(place), *sorted(self._waiting.get(place, ()))):
+            step = self.step(path)
+            if step is not None and step.waiting_for is WaitReason.SIGNAL and self.is_live(step):
+                return step
+        return None
 
     def is_live(self, step: Step) -> bool:
         """Whether something may still happen to the step: it is open and so is all that it belongs
@@ -268,6 +274,8 @@ class Changes:
             self._counts = self._counts.changed(counts_of(before), counts_of(step))
         if was_open != is_open:
             self._opened.setdefault(upper_of(step.path), {})[step.path] = is_open
+        if step.waiting_for is WaitReason.SIGNAL:
+            self._waiting.setdefault(place_of(step.path), set()).add(step.path)
 
     def move(self, step: Step, change: StepChange, facts: Facts | None = None) -> Step:
         """Write `step` with the status after `change`, and the transition; announce it if the
@@ -403,6 +411,12 @@ class Changes:
         self._token_count += 1
         counters = (step.visit, step.iteration, step.attempt, self.run.seq, self._token_count)
         return chance.new_token(self._seed, self.run.id, step.path, *counters)
+
+    def new_child(self, step: Step) -> str:
+        """The id of a run that no run has or had."""
+        self._token_count += 1
+        counters = (step.visit, self.run.seq, self._token_count)
+        return chance.new_run_id(self._seed, self.now, self.run.id, step.path, *counters)
 
     def new_share(self, step: Step) -> float:
         """A number in [0, 1) for the jitter of this attempt's backoff."""

@@ -2,9 +2,21 @@
 
 from datetime import datetime
 
+from msgspec import Struct
+
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run
+
+
+class Parentage(Struct, frozen=True, kw_only=True):
+    """Whose child a run is. `step` is the path of the step that waits for its end, `depth` and
+    `deadline_at` are those of the parent; a detached child has none of them."""
+
+    run_id: str
+    step: str | None = None
+    depth: int = -1
+    deadline_at: datetime | None = None
 
 
 def new_run(  # noqa: PLR0913 - one keyword per fact of a start request
@@ -24,7 +36,7 @@ def new_run(  # noqa: PLR0913 - one keyword per fact of a start request
     triggered_by: str | None = None,
     traceparent: str | None = None,
     restarted_from: str | None = None,
-    parent_run_id: str | None = None,
+    parent: Parentage | None = None,
 ) -> Run:
     """The run of a checked start request: `run_id` is a new UUIDv7, `now` the one clock's time.
 
@@ -47,7 +59,10 @@ def new_run(  # noqa: PLR0913 - one keyword per fact of a start request
         triggered_by=triggered_by,
         traceparent=traceparent,
         restarted_from=restarted_from,
-        parent_run_id=parent_run_id,
+        parent_run_id=None if parent is None else parent.run_id,
+        parent_step=None if parent is None else parent.step,
+        depth=0 if parent is None else parent.depth + 1,
+        deadline_at=None if parent is None else parent.deadline_at,
         created_at=now,
         start_at=start_at,
     )

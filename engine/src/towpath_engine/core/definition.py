@@ -142,7 +142,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """kind `run`: a child run of the newest (or the given) version of `workflow`.
 
     `input` None: the input of this run, unchanged. `key` must give a string or null. Detached: the
-    step is completed once the child is asked for.
+    step is completed once the child is there.
     """
 
     workflow: str

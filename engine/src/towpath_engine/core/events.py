@@ -62,9 +62,11 @@ class CancelRequested(Happening, frozen=True, kw_only=True):
 
 
 class ChildSettled(Happening, frozen=True, kw_only=True):
-    """The child run of a `run` step has settled, or could not be started (`status` failed).
+    """What the step of a child run waits for has happened: the child has settled.
 
-    `output` is that of a completed child; `failure` says why of any other.
+    `output` is that of a completed child, `failure` the error of any other that has one. `status`
+    pending says instead that it was created, which is all that the step of a detached child waits
+    for, or, with a `failure`, why it can't be started.
     """
 
     child_run_id: str
@@ -74,7 +76,8 @@ class ChildSettled(Happening, frozen=True, kw_only=True):
 
 
 class DispatchWithdrawn(Happening, frozen=True, kw_only=True):
-    """The dispatch of a step that is being cancelled was taken back before anybody had it."""
+    """The dispatch of a step that is being cancelled was taken back before anybody had it. Ignored
+    for one that a worker said to have."""
 
     token: str
 
@@ -96,7 +99,8 @@ class DispatchVanished(Happening, frozen=True, kw_only=True):
     """The dispatch is no longer in the stream and was never delivered: publish it again.
 
     The token stays, `dispatch_no` grows. Ignored unless the step is still dispatched, or running
-    without a worker that said so.
+    without a worker that said so. One that is being cancelled is not published again: its clock
+    starts, since somebody may have got it before the stream lost it.
     """
 
     token: str

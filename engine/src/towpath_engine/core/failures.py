@@ -13,6 +13,10 @@ from towpath_engine.core.model import Failure
 from towpath_protocol import codec
 from towpath_protocol.failures import Failure as WireFailure
 
+CHILD_CANCELLED: Final = "ChildCancelled"
+CHILD_FAILED: Final = "ChildFailed"
+CHILD_NOT_STARTED: Final = "ChildNotStarted"
+CHILD_TIMED_OUT: Final = "ChildTimedOut"
 EXPRESSION_ERROR: Final = "ExpressionError"
 INVALID_OUTPUT: Final = "InvalidOutput"
 NO_CHOICE: Final = "NoChoice"

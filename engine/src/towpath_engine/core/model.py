@@ -137,6 +137,8 @@ class Step(Struct, frozen=True, kw_only=True):
     `PATH#VISIT`; empty: none. None: it is not to be undone (any more)."""
     child_run_id: str | None = None
     """Of a `run` step: the run that it started."""
+    child_key: str | None = None
+    """The key which that run is to have."""
 
     @property
     def stage(self) -> StepStatus:
@@ -230,6 +232,7 @@ class Run(Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     settled_at: datetime | None = None
     deadline_at: datetime | None = None
+    """When the run is over, once it has begun. Of a child that has not: its parent's."""
     last_at: datetime | None = None
     """Instant of the last transition: `now` never goes back behind it."""
     cursor: str | None = None
@@ -250,13 +253,13 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def due_at(self) -> datetime | None:
         """The run's own next instant: at once when a decision was split (so that a sweep goes on
-        with it after a crash), else its delayed start, or its deadline, which ends nothing any more
-        once the run is ending."""
+        with it after a crash), else its delayed start, or its deadline, which ends nothing before
+        the run has begun, nor once it is ending."""
         if self.cursor is not None:
             return self.last_at
         if self.ending is not None:
             return None
-        return self.start_at if self.start_at is not None else self.deadline_at
+        return self.start_at if self.status is RunStatus.PENDING else self.deadline_at
 
 
 class Transition(Struct, frozen=True, kw_only=True):

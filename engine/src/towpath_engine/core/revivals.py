@@ -105,6 +105,7 @@ def _revived(changes: Changes, step: Step) -> Step:
         worker_id=None,
         signal=None,
         child_run_id=None,
+        child_key=None,
         dispatched_at=None,
         started_at=None,
         settled_at=None,

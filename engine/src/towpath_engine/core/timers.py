@@ -14,7 +14,7 @@ from towpath_engine.core.dispatching import task_spec
 from towpath_engine.core.effects import Verdict
 from towpath_engine.core.entering import wake
 from towpath_engine.core.gate import HELD_BY_FACT, holder_of_run
-from towpath_engine.core.instants import plus_ms
+from towpath_engine.core.instants import earliest, plus_ms
 from towpath_engine.core.lists import begin_list
 from towpath_engine.core.model import Step
 from towpath_engine.core.paths import ROOT
@@ -37,12 +37,14 @@ def begin_run(changes: Changes) -> None:
         changes.move_run(RunChange.HELD, {HELD_BY_FACT: held_by})
         return
     timeout_ms = changes.run.definition.timeout_ms
+    own = None if timeout_ms is None else plus_ms(changes.now, timeout_ms)
     changes.run = replace(
         changes.run,
         start_at=None,
         held_by=None,
         started_at=changes.now,
-        deadline_at=None if timeout_ms is None else plus_ms(changes.now, timeout_ms),
+        # A child has that of its parent already.
+        deadline_at=earliest(own, changes.run.deadline_at),
     )
     changes.move_run(RunChange.STARTED)
     begin_list(changes, ROOT)

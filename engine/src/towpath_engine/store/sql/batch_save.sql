@@ -100,7 +100,8 @@ WITH changed_run AS (
     last_step = changed.last_step,
     reached = changed.reached,
     undo_below = changed.undo_below,
-    child_run_id = changed.child_run_id
+    child_run_id = changed.child_run_id,
+    child_key = changed.child_key
   FROM unnest(
     @step_run_id::uuid[], @step_path::text[], @step_status::text[], @step_visit::integer[],
     @step_attempt::integer[], @step_iteration::integer[], @step_release_count::integer[],
@@ -115,7 +116,7 @@ WITH changed_run AS (
     @step_dispatch_deadline_at::timestamptz[], @step_attempt_deadline_at::timestamptz[],
     @step_heartbeat_deadline_at::timestamptz[], @step_step_deadline_at::timestamptz[],
     @step_parts::text[], @step_errors::bytea[], @step_last_step::text[], @step_reached::bytea[],
-    @step_undo_below::text[], @step_child_run_id::uuid[],
+    @step_undo_below::text[], @step_child_run_id::uuid[], @step_child_key::text[],
     @step_keep_input::boolean[], @step_keep_output::boolean[], @step_keep_last_output::boolean[],
     @step_keep_progress::boolean[], @step_keep_errors::boolean[]
   ) AS changed (
@@ -125,8 +126,8 @@ WITH changed_run AS (
     signal,
     wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, parts, errors, last_step,
-    reached, undo_below, child_run_id, keep_input, keep_output, keep_last_output, keep_progress,
-    keep_errors)
+    reached, undo_below, child_run_id, child_key, keep_input, keep_output, keep_last_output,
+    keep_progress, keep_errors)
   WHERE step.run_id = changed.run_id AND step.path = changed.path
   RETURNING 1
 ), new_step AS (
@@ -136,14 +137,14 @@ WITH changed_run AS (
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
     held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, parts, errors, last_step,
-    reached, undo_below, child_run_id)
+    reached, undo_below, child_run_id, child_key)
   SELECT
     run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, came_from,
     token, dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
     held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, parts, errors, last_step,
-    reached, undo_below, child_run_id
+    reached, undo_below, child_run_id, child_key
   FROM unnest(
     @new_run_id::uuid[], @new_path::text[], @new_kind::text[], @new_status::text[],
     @new_visit::integer[], @new_attempt::integer[], @new_iteration::integer[],
@@ -159,14 +160,14 @@ WITH changed_run AS (
     @new_dispatch_deadline_at::timestamptz[], @new_attempt_deadline_at::timestamptz[],
     @new_heartbeat_deadline_at::timestamptz[], @new_step_deadline_at::timestamptz[],
     @new_parts::text[], @new_errors::bytea[], @new_last_step::text[], @new_reached::bytea[],
-    @new_undo_below::text[], @new_child_run_id::uuid[]
+    @new_undo_below::text[], @new_child_run_id::uuid[], @new_child_key::text[]
   ) AS fresh (
     run_id, path, kind, status, visit, attempt, iteration, release_count, revival_count, came_from,
     token, dispatch_no,
     queue, task, input, output, last_output, error, last_error, progress, worker_id, waiting_for,
     held_by, signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
     attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, parts, errors, last_step,
-    reached, undo_below, child_run_id)
+    reached, undo_below, child_run_id, child_key)
   ORDER BY run_id, path
   ON CONFLICT (run_id, path) DO UPDATE SET
     kind = excluded.kind,
@@ -205,7 +206,8 @@ WITH changed_run AS (
     last_step = excluded.last_step,
     reached = excluded.reached,
     undo_below = excluded.undo_below,
-    child_run_id = excluded.child_run_id
+    child_run_id = excluded.child_run_id,
+    child_key = excluded.child_key
 ), opened AS (
   INSERT INTO open_step (
     run_id, path, status, token, queue, level, dispatched_at, reported, signal, child_run_id,

@@ -6,7 +6,7 @@ SELECT
   held_by,
   signal, wake_at, ready_at, dispatched_at, started_at, settled_at, dispatch_deadline_at,
   attempt_deadline_at, heartbeat_deadline_at, step_deadline_at, parts, errors, last_step, reached,
-  undo_below, child_run_id
+  undo_below, child_run_id, child_key
 FROM step
 WHERE run_id = @run_id::uuid AND path > @after_path::text
 ORDER BY path

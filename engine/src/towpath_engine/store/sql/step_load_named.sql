@@ -7,6 +7,6 @@ SELECT
     step.waiting_for, step.held_by, step.signal, step.wake_at, step.ready_at, step.dispatched_at,
     step.started_at, step.settled_at, step.dispatch_deadline_at, step.attempt_deadline_at,
     step.heartbeat_deadline_at, step.step_deadline_at, step.parts, step.errors, step.last_step,
-    step.reached, step.undo_below, step.child_run_id
+    step.reached, step.undo_below, step.child_run_id, step.child_key
 FROM unnest(@run_ids::uuid[], @paths::text[]) AS wanted (run_id, path)
 JOIN step ON step.run_id = wanted.run_id AND step.path = wanted.path;

@@ -7,7 +7,7 @@ SELECT
     step.waiting_for, step.held_by, step.signal, step.wake_at, step.ready_at, step.dispatched_at,
     step.started_at, step.settled_at, step.dispatch_deadline_at, step.attempt_deadline_at,
     step.heartbeat_deadline_at, step.step_deadline_at, step.parts, step.errors, step.last_step,
-    step.reached, step.undo_below, step.child_run_id
+    step.reached, step.undo_below, step.child_run_id, step.child_key
 FROM open_step
 JOIN step ON step.run_id = open_step.run_id AND step.path = open_step.path
 WHERE open_step.run_id = ANY(@run_ids::uuid[]);
