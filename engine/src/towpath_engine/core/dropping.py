@@ -8,7 +8,7 @@ from towpath_engine.core import undo_stack
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.effects import CancelChild
 from towpath_engine.core.model import Step
-from towpath_engine.core.states import StepStatus, WaitReason
+from towpath_engine.core.states import RunStatus, StepStatus, WaitReason
 from towpath_engine.core.transitions import StepChange
 
 BATCH: Final = 1_000
@@ -76,7 +76,15 @@ def cancel_step(changes: Changes, step: Step, reason: str) -> None:
     changes.revoke(step, reason=reason)
     if step.waiting_for is WaitReason.CHILD:
         assert step.child_run_id is not None, f"{step.path} waits for no child run"
-        changes.emit(CancelChild(path=step.path, child_run_id=step.child_run_id, reason=reason))
+        is_cancel = changes.run.ending is RunStatus.CANCELLED
+        changes.emit(
+            CancelChild(
+                path=step.path,
+                child_run_id=step.child_run_id,
+                reason=reason,
+                compensate=undo_stack.is_wanted(changes) if is_cancel else None,
+            )
+        )
     changes.move(closed(changes, step), StepChange.CANCELLED, {"reason": reason})
 
 

@@ -86,11 +86,13 @@ class StartChild(Struct, frozen=True, kw_only=True):
 
 
 class CancelChild(Struct, frozen=True, kw_only=True):
-    """Ask for the end of a child that nobody waits for any more."""
+    """Ask for the end of a child that nobody waits for any more. `compensate` as in
+    CancelRequested: what the cancel of this run says, else as the child's workflow does."""
 
     path: str
     child_run_id: str
     reason: str
+    compensate: bool | None = None
 
 
 class TellParent(Struct, frozen=True, kw_only=True):
