@@ -1,4 +1,5 @@
-"""JSON Schema of inputs: compiled when a definition is deployed, asked when a run is started.
+"""JSON Schema of inputs and payloads: compiled when a definition is deployed, asked when a run is
+started and when a signal comes.
 
 Dialect 2020-12. `$ref` stays inside the schema, nothing is ever fetched; patterns run on a linear
 engine, so that no input can make one slow. The only module that imports jsonschema_rs.
@@ -10,7 +11,7 @@ from typing import Final
 
 from jsonschema_rs import Draft202012Validator, ReferencingError, RegexOptions, ValidationError
 
-from towpath_engine.core.definition import Definition
+from towpath_engine.core.definition import Definition, WaitSpec
 from towpath_engine.core.fields import is_list, is_object
 from towpath_protocol import codec
 
@@ -82,17 +83,39 @@ def _place(path: list[str | int]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _validator(definition: Definition) -> Draft202012Validator | None:
+def _input_validator(definition: Definition) -> Draft202012Validator | None:
     # Definitions are compared by identity, and the store keeps one object for each version.
     if definition.input_schema is None:
         return None
     return compile_schema(definition.input_schema)
 
 
+@lru_cache(maxsize=1_024)
+def _payload_validator(definition: Definition, place: str) -> Draft202012Validator | None:
+    spec = definition.steps[place].spec
+    if not isinstance(spec, WaitSpec) or spec.schema is None:
+        return None
+    return compile_schema(spec.schema)
+
+
 def validate_input(definition: Definition, text: bytes) -> list[str]:
     """What is wrong with this input (JSON text) of a run: `path: problem`, at most twenty; empty
     when nothing is, or when the definition has no schema."""
-    validator = _validator(definition)
+    return _wrong(_input_validator(definition), text)
+
+
+def validate_payload(definition: Definition, place: str, text: bytes) -> list[str]:
+    """The same of the payload of a signal, for the wait at this place."""
+    return _wrong(_payload_validator(definition, place), text)
+
+
+def is_wanted(definition: Definition, place: str, text: bytes) -> bool:
+    """Whether nothing is wrong with it; quicker than to know what."""
+    validator = _payload_validator(definition, place)
+    return validator is None or validator.is_valid(codec.loads(text))
+
+
+def _wrong(validator: Draft202012Validator | None, text: bytes) -> list[str]:
     if validator is None:
         return []
     found = problems(validator, codec.loads(text))

@@ -9,16 +9,20 @@ for a signal, and how many of them wait.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeGuard
 
 import immutables
 
 from towpath_engine.core.model import Step
-from towpath_engine.core.paths import upper_of
+from towpath_engine.core.paths import place_of, upper_of
 from towpath_engine.core.states import OPEN_STEP, PART, WHOLE, StepStatus, WaitReason
 
-Paths = tuple[str, ...]
-"""Paths in order."""
+Names = tuple[str, ...]
+Waiting = tuple[datetime, str]
+"""Since when a step waits, and its path."""
+
+_LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class Counts(NamedTuple):
@@ -71,14 +75,14 @@ def counts_of(step: Step | None) -> Counts:
     return _WAITING if step.status is StepStatus.WAITING else _WORKING
 
 
-def signals_of(step: Step | None) -> Paths:
-    """The names of the signals that the step waits for."""
-    if step is None or step.waiting_for is not WaitReason.SIGNAL or step.signal is None:
-        return ()
-    return tuple(step.signal.split(","))
+def waiting_of(step: Step | None) -> Waiting | None:
+    """Since when the step waits for signals, and its path; None: it does not."""
+    if step is None or step.waiting_for is not WaitReason.SIGNAL:
+        return None
+    return (step.ready_at or _LONG_AGO, step.path)
 
 
-def names_of(step: Step | None) -> Paths:
+def names_of(step: Step | None) -> Names:
     """What a message names an open step by: the token of its attempt, its child run."""
     if step is None or step.status not in OPEN_STEP:
         return ()
@@ -98,8 +102,8 @@ class _Indexes(NamedTuple):
     """Path by token or child run."""
     below: "immutables.Map[str, immutables.Map[str, None]]"
     """Open steps by the path of what they belong to."""
-    waits: "immutables.Map[str, Paths]"
-    """Paths of the steps that wait for a signal, in order, by its name."""
+    waits: "immutables.Map[str, tuple[Waiting, ...]]"
+    """The steps that wait for signals, the earliest first, by place."""
 
 
 class StepMap(Mapping[str, Step]):
@@ -150,9 +154,10 @@ class StepMap(Mapping[str, Step]):
         (of its parts)."""
         return self._indexes.below.get(path, _NO_PATHS)
 
-    def waits(self, signal: str) -> Paths:
-        """The paths of the steps that wait for this signal, in order."""
-        return self._indexes.waits.get(signal, ())
+    def waits(self, place: str) -> Iterable[str]:
+        """The paths of the steps of this place that wait for signals: the one that has waited
+        longest comes first, of those that began at the same instant the first path."""
+        return (path for _, path in self._indexes.waits.get(place, ()))
 
     def __getitem__(self, path: str) -> Step:
         return self._steps[path]
@@ -185,7 +190,7 @@ class _Edit:
         self._waits = indexes.waits
         self._counts = counts
         self._opened: dict[str, dict[str, bool]] = {}
-        self._waiting: dict[str, dict[str, bool]] = {}
+        self._waiting: dict[str, dict[Waiting, bool]] = {}
 
     def put(self, path: str, step: Step | None) -> None:
         """Put the step in, or take what is at the path out."""
@@ -206,14 +211,15 @@ class _Edit:
         if was_open != is_open:
             self._opened.setdefault(upper_of(path), {})[path] = is_open
         self._name(path, names_of(before), names_of(step))
-        waited, waits = signals_of(before), signals_of(step)
+        waited, waits = waiting_of(before), waiting_of(step)
         if waited != waits:
-            for signal in waited:
-                self._waiting.setdefault(signal, {})[path] = False
-            for signal in waits:
-                self._waiting.setdefault(signal, {})[path] = True
+            at_place = self._waiting.setdefault(place_of(path), {})
+            if waited is not None:
+                at_place[waited] = False
+            if waits is not None:
+                at_place[waits] = True
 
-    def _name(self, path: str, before: Paths, after: Paths) -> None:
+    def _name(self, path: str, before: Names, after: Names) -> None:
         if before == after:
             return
         for name in before:
@@ -239,25 +245,25 @@ class _Edit:
                 below = below.set(upper, found)
             elif upper in below:
                 below = below.delete(upper)
-        for signal, changes in self._waiting.items():
-            paths_now = _changed(waits.get(signal, ()), changes)
-            if paths_now:
-                waits = waits.set(signal, paths_now)
-            elif signal in waits:
-                waits = waits.delete(signal)
+        for place, changes in self._waiting.items():
+            waiting_now = _changed(waits.get(place, ()), changes)
+            if waiting_now:
+                waits = waits.set(place, waiting_now)
+            elif place in waits:
+                waits = waits.delete(place)
         indexes = _Indexes(named=self._named.finish(), below=below, waits=waits)
         return self._steps.finish(), self._open.finish(), indexes, self._counts
 
 
-def _changed(paths: Paths, changes: Mapping[str, bool]) -> Paths:
-    """The ordered paths with the changes."""
+def _changed(waiting: tuple[Waiting, ...], changes: Mapping[Waiting, bool]) -> tuple[Waiting, ...]:
+    """The ordered rows with the changes."""
     if len(changes) > 1:
-        kept = {path for path in paths if path not in changes}
-        return tuple(sorted(kept | {path for path, waits in changes.items() if waits}))
-    ((path, waits),) = changes.items()
-    at = bisect_left(paths, path)
-    after = at + (at < len(paths) and paths[at] == path)
-    return paths[:at] + ((path,) if waits else ()) + paths[after:]
+        kept = {one for one in waiting if one not in changes}
+        return tuple(sorted(kept | {one for one, waits in changes.items() if waits}))
+    ((one, waits),) = changes.items()
+    at = bisect_left(waiting, one)
+    after = at + (at < len(waiting) and waiting[at] == one)
+    return waiting[:at] + ((one,) if waits else ()) + waiting[after:]
 
 
 _NO_PATHS: "immutables.Map[str, None]" = immutables.Map()
