@@ -148,7 +148,7 @@ async def test_a_stale_version_writes_nothing_at_all(store: Store) -> None:
     assert await load(store, before.id) == as_it_was
     assert await store.get_history(before.id, 0, 10) == []
     assert await store.get_key("order", "k") == before.id
-    assert await store.current_tokens([(before.id, "token-charge")]) == {"token-charge"}
+    assert await store.current_tokens([(before.id, "token-charge")]) == {"token-charge": False}
 
 
 async def test_a_run_that_exists_is_not_inserted_again(store: Store) -> None:
@@ -376,7 +376,7 @@ async def test_an_id_that_is_none_finds_nothing(store: Store, run_id: str) -> No
     assert await store.get_history(run_id, 0, 10) == []
     assert await store.get_logs(run_id, None, 0, 10) == []
     assert await store.find_token(run_id, "t") is None
-    assert await store.current_tokens([(run_id, "t")]) == set()
+    assert await store.current_tokens([(run_id, "t")]) == {}
 
 
 async def test_open_runs_are_counted_by_status(store: Store) -> None:

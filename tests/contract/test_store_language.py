@@ -178,6 +178,9 @@ async def test_what_is_being_cancelled_is_found_and_its_dispatch_not_sent_again(
     found = await store.unfinished.cancelling(None, 10)
     assert [(row.path, row.cancelling, row.in_outbox) for row in found] == [("b", True, True)]
     assert await store.unfinished.cancelling((run.id, "b"), 10) == []
+    asked = [(run.id, token) for token in ("token-a", "token-b", "token-c")]
+    live = {"token-a": False, "token-b": True, "token-c": True}
+    assert await store.current_tokens(asked) == live
     assert [row.token for row in await store.due_outbox(later(60), 10)] == ["token-a"]
     assert [row.in_outbox for row in await store.unfinished.cancelling(None, 10)] == [False]
 

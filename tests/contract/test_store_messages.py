@@ -247,7 +247,7 @@ async def test_open_dispatches_come_in_pages_without_those_a_worker_has(store: S
     assert await store.find_token(an_id(1), "token-b") == expected(1, "b", "running")
     assert await store.find_token(an_id(1), "token-f") is None
     asked = [(an_id(1), "token-c"), (an_id(1), "token-f"), (an_id(3), "token-a")]
-    assert await store.current_tokens(asked) == {"token-c"}
+    assert await store.current_tokens(asked) == {"token-c": False}
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -1,5 +1,6 @@
 """Cancelling attempts whose effect would be undone: whether anybody has one decides how it ends."""
 
+import json
 from typing import Any
 
 from tests.support.engines import running
@@ -11,17 +12,20 @@ from towpath_engine.settings import Settings
 Json = Any
 
 
-def undoable(name: str = "paid") -> Json:
-    return {
-        "workflow": name,
-        "steps": [
-            {
-                "name": "charge",
-                "task": "card.charge",
-                "compensate": {"task": "card.refund"},
-            }
-        ],
+def undoable(**more: Json) -> Json:
+    charge = {
+        "name": "charge",
+        "task": "card.charge",
+        "compensate": {"task": "card.refund"},
+        **more,
     }
+    return {"workflow": "paid", "steps": [charge]}
+
+
+async def stored(wire: WireClient) -> int:
+    """How many dispatches the stream has."""
+    stream = f"{wire.prefix.upper()}_DISPATCH"
+    return (await wire.client.jetstream().stream_info(stream)).state.messages
 
 
 async def test_an_attempt_that_nobody_has_is_taken_back_and_over(wire: WireClient) -> None:
@@ -33,11 +37,23 @@ async def test_an_attempt_that_nobody_has_is_taken_back_and_over(wire: WireClien
     assert run["status"] == "cancelled"
     assert (await wire.step(run_id, "charge"))["status"] == "cancelled"
 
-    async def gone() -> bool:
-        info = await wire.client.jetstream().stream_info(f"{wire.prefix.upper()}_DISPATCH")
-        return info.state.messages == 0
+    assert await stored(wire) == 0
 
-    await eventually(gone)
+
+async def test_one_in_a_queue_that_workers_are_busy_with_is_taken_back_alone(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(undoable())
+    others = [await wire.start("paid") for _ in range(3)]
+    for run_id in others:
+        await wire.step_in(run_id, "charge", "dispatched")
+    first = await wire.take()
+    run_id = await wire.start("paid")
+    await wire.step_in(run_id, "charge", "dispatched")
+    await wire.api("run.cancel", run_id=run_id, compensate=True)
+    assert (await wire.result(run_id))["status"] == "cancelled"
+    rest = [await wire.take() for _ in others[1:]]
+    assert {one["run_id"] for one in (first, *rest)} == set(others)
 
 
 async def test_what_a_worker_that_has_it_still_completes_is_undone(wire: WireClient) -> None:
@@ -71,17 +87,83 @@ async def test_a_purged_dispatch_of_a_cancelling_attempt_is_not_sent_again(
     engine: Engine, wire: WireClient
 ) -> None:
     del engine
-    await wire.deploy(undoable())
+    # Whether somebody had it when it was purged may be unknown: then it ends by its timeout.
+    await wire.deploy(undoable(timeouts={"attempt": "3s"}))
     run_id = await wire.start("paid")
     await wire.step_in(run_id, "charge", "dispatched")
-    stream = f"{wire.prefix.upper()}_DISPATCH"
 
-    async def stored() -> bool:
-        return (await wire.client.jetstream().stream_info(stream)).state.messages == 1
+    async def is_stored() -> bool:
+        return await stored(wire) == 1
 
-    await eventually(stored)
-    await wire.client.jetstream().purge_stream(stream)
+    await eventually(is_stored)
+    await wire.client.jetstream().purge_stream(f"{wire.prefix.upper()}_DISPATCH")
     await wire.api("run.cancel", run_id=run_id, compensate=True)
     assert (await wire.result(run_id))["status"] == "cancelled"
     rows = await wire.history(run_id)
     assert "step-redispatched" not in [row["what"] for row in rows]
+
+
+async def test_a_worker_that_missed_the_push_hears_of_it_by_its_heartbeat(wire: WireClient) -> None:
+    await wire.deploy(undoable())
+    run_id = await wire.start("paid")
+    dispatch = await wire.take()
+    beat = {"worker_id": "w1", "tasks": ["card.charge"], "tokens": [dispatch["token"]]}
+
+    async def told() -> Json:
+        answer = await wire.client.request(
+            f"{wire.prefix}.heartbeat.default", json.dumps(beat).encode(), timeout=5
+        )
+        return json.loads(answer.data)
+
+    assert await told() == {"cancel": [], "stale": []}
+    await wire.api("run.cancel", run_id=run_id, compensate=True)
+    assert await told() == {"cancel": [dispatch["token"]], "stale": []}
+    await wire.fail(dispatch, type="Cancelled", retryable=False)
+    assert (await wire.result(run_id))["status"] == "cancelled"
+
+
+async def test_a_lost_worker_leaves_it_to_another_one_and_its_success_is_undone(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(undoable())
+    run_id = await wire.start("paid")
+    dispatch, message = await wire.pull()
+    await wire.api("run.cancel", run_id=run_id, compensate=True)
+    await wire.step_in(run_id, "charge", "cancelling")
+
+    async def seen() -> bool:
+        rows = await wire.history(run_id)
+        return [row["to"] for row in rows if row["what"] == "step-started"] == ["cancelling"]
+
+    await eventually(seen)
+    await message.nak()
+    again = await wire.take()
+    assert again["token"] == dispatch["token"]
+    await wire.complete(again, "paid")
+    undo = await wire.take()
+    assert undo["compensation"]["output"] == "paid"
+    await wire.complete(undo)
+    assert (await wire.result(run_id))["compensation"] == "compensated"
+
+
+async def test_one_that_was_in_the_stream_when_it_lost_its_data_is_heard_to_its_end(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(undoable())
+    run_id = await wire.start("paid")
+    dispatch, _ = await wire.pull()
+    stream = f"{wire.prefix.upper()}_DISPATCH"
+    await wire.client.jetstream().delete_stream(stream)
+    await wire.api("run.cancel", run_id=run_id, compensate=True)
+
+    async def seen() -> bool:
+        rows = await wire.history(run_id)
+        return "step-started" in [row["what"] for row in rows]
+
+    await eventually(seen)
+    await wire.complete(dispatch, 7)
+    undo = await wire.take()
+    assert (undo["task"], undo["input"]) == ("card.refund", 7)
+    await wire.complete(undo)
+    run = await wire.result(run_id)
+    assert (run["status"], run["compensation"]) == ("cancelled", "compensated")

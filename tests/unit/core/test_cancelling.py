@@ -160,9 +160,26 @@ def test_only_what_is_being_cancelled_can_be_taken_back() -> None:
     assert story.status(GOOD) == "dispatched"
 
 
-def test_a_dispatch_that_vanished_is_not_published_again() -> None:
+def test_one_that_a_worker_said_to_have_is_not_taken_back() -> None:
+    story = failing()
+    assert withdraw(story) is Verdict.IGNORED
+    story.completes(GOOD)
+    assert story.status(GOOD) == "compensating"
+
+
+def test_a_dispatch_that_vanished_is_not_published_again_but_somebody_may_have_it() -> None:
     story = failing(started=False)
     story.vanishes(GOOD)
+    assert story.steps[GOOD].dispatch_no == 1
+    assert story.steps[GOOD].stage == "running"
+    story.completes(GOOD, "late")
+    assert story.status(GOOD) == "compensating"
+
+
+def test_one_that_vanished_and_that_nobody_had_ends_by_its_own_timeout() -> None:
+    story = failing(started=False)
+    story.vanishes(GOOD)
+    story.time_passes_until_due(GOOD)
     assert story.status(GOOD) == "cancelled"
     assert story.message().step == "first"
 

@@ -67,6 +67,9 @@ class ConsumerState(Struct, frozen=True, kw_only=True):
     name: str
     created: str
     delivered_seq: int
+    """The last one delivered. A purge of the head of the stream moves it on, too."""
+    delivery_count: int
+    """Messages ever delivered, redeliveries too; a purge leaves it as it is."""
     ack_floor_seq: int
     ack_pending: int
     pending: int

@@ -130,6 +130,7 @@ class JetStreamApi:
             name=consumer,
             created=str(info["created"]),
             delivered_seq=int(info["delivered"]["stream_seq"]),
+            delivery_count=int(info["delivered"]["consumer_seq"]),
             ack_floor_seq=int(info["ack_floor"]["stream_seq"]),
             ack_pending=int(info["num_ack_pending"]),
             pending=int(info["num_pending"]),

@@ -188,7 +188,7 @@ def _observe(
         case DispatchVanished():
             return _publish_again(changes, step)
         case DispatchWithdrawn():
-            if step.status is not StepStatus.CANCELLING:
+            if step.status is not StepStatus.CANCELLING or step.worker_id is not None:
                 return Verdict.IGNORED
             outcomes.withdraw(changes, step)
         case _:
@@ -197,16 +197,19 @@ def _observe(
 
 
 def _publish_again(changes: Changes, step: Step) -> Verdict:
-    """The dispatch is gone and nobody said to have it: publish it again, or, of an attempt that is
-    being cancelled, take that for its end."""
+    """The dispatch is gone and nobody said to have it: publish it again.
+
+    Not for an attempt that is being cancelled. Somebody may have got it before it was gone, so its
+    clock runs: what it still completes is undone, and it has an end.
+    """
     if step.worker_id is not None or _is_over(changes, step):
         return Verdict.IGNORED
     if step.status is not StepStatus.CANCELLING:
         redispatch(changes, step)
     elif step.stage is StepStatus.DISPATCHED:
-        outcomes.withdraw(changes, step)
+        start_clock(changes, step, None)
     else:
-        return Verdict.IGNORED  # somebody may have it, until its time is over
+        return Verdict.IGNORED
     return Verdict.APPLIED
 
 

@@ -231,9 +231,7 @@ def _token_of(first: Transition) -> str:
 
 def _has_vanished(first: Transition) -> bool:
     """Whether the dispatch was lost, and not the attempt: that would have failed."""
-    if first.what == StepChange.REDISPATCHED:
-        return True
-    return first.what == StepChange.CANCELLED and "error" not in (first.data or {})
+    return first.what in (StepChange.REDISPATCHED, StepChange.STARTED)
 
 
 def _why_lost(first: Transition) -> str:

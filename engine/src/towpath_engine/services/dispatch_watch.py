@@ -38,6 +38,8 @@ _ADVISORY_DELIVERIES_MAX = 3
 _LOOKS_AT_ONCE = 32
 """Messages that are looked for in the stream at the same time."""
 _LOST_IS_MANY = 20
+_AUDIT = "audit"
+"""What a dispatch that is gone is counted under, while its stream has lost nothing."""
 _LOSING_SECONDS = 1.0
 """Pause of the audit after it has missed so many."""
 
@@ -128,11 +130,6 @@ class DispatchWatch:
         )
         self._token_of_seq[seq] = token
         self._unobserved[token] = None
-
-    def seq_of(self, token: str) -> int | None:
-        """Where the stream has, or had, the dispatch; None if this engine does not know."""
-        hint = self._hints.get(token)
-        return None if hint is None else hint.seq
 
     def forget(self, token: str) -> None:
         """The token is dead: there is nothing to observe any more."""
@@ -267,8 +264,11 @@ class DispatchWatch:
     def _redispatch(
         self, row: OpenDispatch, cause: str, settle: Callable[[Outcome], None] = ignore_outcome
     ) -> None:
-        """Have it sent again, or, if its attempt is being cancelled, say that nobody has it.
-        `settle` is called when that is written, and never at once."""
+        """Have it sent again. If its attempt is being cancelled and the stream is whole, say that
+        nobody has it; after a loss nobody can tell, and the core waits for its end.
+
+        `settle` is called when that is written, and never at once.
+        """
 
         def sent(outcome: Outcome) -> None:
             self._sending.discard(row.token)
@@ -276,10 +276,11 @@ class DispatchWatch:
 
         self._sending.add(row.token)
         self._shell.metrics.dispatches_lost.labels(cause=cause).inc()
-        kind = DispatchWithdrawn if row.cancelling else DispatchVanished
+        is_nowhere = row.cancelling and cause == _AUDIT
+        kind = DispatchWithdrawn if is_nowhere else DispatchVanished
         event = kind(
             seed=self._shell.identity.new_seed(),
-            cause=Cause(type="withdrawn" if row.cancelling else "lost", token=row.token),
+            cause=Cause(type="withdrawn" if is_nowhere else "lost", token=row.token),
             token=row.token,
         )
         self._send(row.run_id, event, sent)
@@ -331,7 +332,7 @@ class DispatchWatch:
         if self._resend is not None:
             return 0  # the stream has lost its data meanwhile
         for row in lost:
-            self._redispatch(row, "audit")
+            self._redispatch(row, _AUDIT)
         return len(lost)
 
     def _may_be_lost(self, row: OpenDispatch) -> bool:

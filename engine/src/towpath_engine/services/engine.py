@@ -144,9 +144,7 @@ class Engine:
             page=_PAGE,
             audit_page=_AUDIT_PAGE,
         )
-        self._stopped = StoppedAttempts(
-            self._shell, leads=self._leads, seq_of=self._watch.seq_of, page=_PAGE
-        )
+        self._stopped = StoppedAttempts(self._shell, leads=self._leads, page=_PAGE)
         self._relay = OutboxRelay(
             self._shell,
             leads=self._leads,

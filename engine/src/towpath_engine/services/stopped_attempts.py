@@ -1,9 +1,9 @@
 """Attempts that are being cancelled before anybody was seen with them: taken back, or on their way.
 
-Their dispatch is purged from the stream. If the queue's consumer has not come to it by then, nobody
-has it nor will: the attempt is over. Otherwise a worker may have it, and its clock starts. What is
-not known (a dispatch that is neither in the stream nor remembered) is left to the audit of
-dispatches, and at last to the attempt's deadline.
+A dispatch to which the queue's consumer has not come is purged from the stream. If the consumer has
+still not come to it then, nobody has it nor will: the attempt is over. Otherwise a worker may have
+it, and its clock starts; its dispatch stays, so that another worker gets it if that one is lost.
+What is not in the stream is left to the audit of dispatches, and at last to the attempt's deadline.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from towpath_engine.bus.errors import BusUnavailable
+from towpath_engine.bus.interface import ConsumerState
 from towpath_engine.core.events import DispatchDelivered, DispatchWithdrawn
 from towpath_engine.core.model import Cause
 from towpath_engine.services.shell import Shell
@@ -24,22 +25,17 @@ _AT_ONCE: Final = 16
 
 class StoppedAttempts:
     """`stop` never blocks; `run_once` looks at what has gathered, `sweep` (in one engine for all)
-    at what a crash has left.
-
-    `seq_of` says where the stream has, or had, a dispatch; None if this engine does not know.
-    """
+    at what a crash has left."""
 
     def __init__(
         self,
         shell: Shell,
         *,
         leads: Callable[[], bool],
-        seq_of: Callable[[str], int | None],
         page: int,
     ) -> None:
         self._shell = shell
         self._leads = leads
-        self._seq_of = seq_of
         self._page = page
         self._stream = subjects.dispatch_stream(shell.prefix)
         self._waiting: dict[str, subjects.DispatchSubject] = {}
@@ -91,27 +87,30 @@ class StoppedAttempts:
     async def _judge(self, place: subjects.DispatchSubject) -> bool:
         """Take the dispatch back, or say that it is on its way; False when nothing is known."""
         subject = subjects.dispatch_subject(self._shell.prefix, place)
-        seq = self._seq_of(place.token)
-        if seq is None:
-            message = await self._shell.bus.find_message(self._stream, subject=subject)
-            if message is None:
-                return False  # not published yet, or acknowledged: its report is on its way
-            seq = message.seq
-        # In this order: what is gone from the stream is not delivered after we have looked.
-        await self._shell.bus.purge_subject(self._stream, subject)
-        consumer = subjects.queue_consumer(place.queue, place.level)
-        state = await self._shell.bus.consumer_state(self._stream, consumer)
-        if state is not None and state.delivered_seq >= seq:
-            event = DispatchDelivered(
-                seed=self._shell.identity.new_seed(),
-                cause=Cause(type="delivered", token=place.token),
-                token=place.token,
+        message = await self._shell.bus.find_message(self._stream, subject=subject)
+        if message is None:
+            return False  # not published yet, or acknowledged: its report is on its way
+        before = await self._delivered(place)
+        if before is None:
+            return False
+        is_free = before.delivered_seq < message.seq
+        if is_free:
+            await self._shell.bus.purge_subject(self._stream, subject)
+            # In this order: what is gone from the stream is not delivered after we have looked.
+            after = await self._delivered(place)
+            # A purge may move the position of the consumer, but not the count of its deliveries.
+            is_free = after is not None and (
+                after.delivered_seq < message.seq or after.delivery_count == before.delivery_count
             )
-        else:
-            event = DispatchWithdrawn(
-                seed=self._shell.identity.new_seed(),
-                cause=Cause(type="withdrawn", token=place.token),
-                token=place.token,
-            )
+        kind = DispatchWithdrawn if is_free else DispatchDelivered
+        event = kind(
+            seed=self._shell.identity.new_seed(),
+            cause=Cause(type="withdrawn" if is_free else "delivered", token=place.token),
+            token=place.token,
+        )
         self._shell.submit(Work(settle=ignore_outcome, run_id=place.run_id, event=event))
         return True
+
+    async def _delivered(self, place: subjects.DispatchSubject) -> ConsumerState | None:
+        consumer = subjects.queue_consumer(place.queue, place.level)
+        return await self._shell.bus.consumer_state(self._stream, consumer)

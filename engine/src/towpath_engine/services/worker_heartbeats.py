@@ -52,6 +52,7 @@ class WorkerHeartbeats:
         cancel: list[str] = []
         if pairs:
             live = await self._shell.store.current_tokens(pairs)
+            cancel += [token for token, is_cancelling in live.items() if is_cancelling]
             dead = [(run_id, token) for run_id, token in pairs if token not in live]
             if dead:
                 statuses = await self._shell.store.run_statuses(

@@ -456,8 +456,9 @@ class Store(Protocol):
         """The open dispatch with this token, or None."""
         ...
 
-    async def current_tokens(self, tokens: Sequence[tuple[str, str]]) -> set[str]:
-        """Of these (run_id, token) pairs, the tokens that are live."""
+    async def current_tokens(self, tokens: Sequence[tuple[str, str]]) -> dict[str, bool]:
+        """Of these (run_id, token) pairs, the tokens that are live; true for those whose attempts
+        are being cancelled."""
         ...
 
     async def due_parked(self, limit: int) -> list[ParkedSignal]:

@@ -286,9 +286,10 @@ class MemoryStore:
         row = self._find_token(run_id, token)
         return None if row is None else self._state.dispatch_of(row)
 
-    async def current_tokens(self, tokens: Sequence[tuple[str, str]]) -> set[str]:
+    async def current_tokens(self, tokens: Sequence[tuple[str, str]]) -> dict[str, bool]:
         """See Store."""
-        return {token for run_id, token in tokens if self._find_token(run_id, token) is not None}
+        found = [(token, self._find_token(run_id, token)) for run_id, token in tokens]
+        return {token: row.cancelling for token, row in found if row is not None}
 
     async def due_parked(self, limit: int) -> list[ParkedSignal]:
         """See Store."""

@@ -342,7 +342,7 @@ class PostgresStore:
             row = await fetch_row(connection, "open_step_find_token", run_id=run_id, token=token)
         return None if row is None else dispatch_from_row(row)
 
-    async def current_tokens(self, tokens: Sequence[tuple[str, str]]) -> set[str]:
+    async def current_tokens(self, tokens: Sequence[tuple[str, str]]) -> dict[str, bool]:
         """See Store."""
         asked = [(run_id, token) for run_id, token in tokens if is_id(run_id)]
         async with self._connection() as connection:
@@ -352,7 +352,7 @@ class PostgresStore:
                 run_id=[run_id for run_id, _ in asked],
                 token=[token for _, token in asked],
             )
-        return {row[0] for row in rows}
+        return {row["token"]: row["cancelling"] for row in rows}
 
     async def due_parked(self, limit: int) -> list[ParkedSignal]:
         """See Store."""
