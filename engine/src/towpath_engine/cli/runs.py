@@ -101,7 +101,7 @@ def _became_of_signal(reply: replies.SignalledRun) -> str:
     if reply.taken_by is not None:
         return "got it"
     steps = "" if reply.awaited_by is UNSET else " or ".join(reply.awaited_by)
-    return f"keeps it until {steps} waits for it" if steps else "keeps it"
+    return f"keeps it for {steps}" if steps else "keeps it"
 
 
 def cancel(arguments: Arguments) -> Exit:
