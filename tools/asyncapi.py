@@ -22,6 +22,8 @@ _PARAMETERS: Final = {
     "signal": "Name of the signal.",
     "spread": "`-`, or any token of 1 to 64 letters, digits, `_`, `-`; same key, same token.",
     "event": "Name of the event.",
+    "child": "Id of the child run.",
+    "parent": "Id of its parent.",
     "consumer": "Consumer of the dispatch stream, `<queue>_p<level>`.",
     "stream": "The dispatch stream.",
 }
@@ -104,6 +106,14 @@ def _stream_channels() -> dict[str, Node]:
             channels[_slug(kind)] = _channel(
                 f"{{prefix}}.in.{kind}.{_STEP}", "Stream P_IN.", kind.replace("-", ".", 1)
             )
+    between = {"child-start": "{child}.{parent}", "child-cancel": "{child}.{parent}"}
+    for kind in (InKind.CHILD_START, InKind.CHILD_CANCEL, InKind.CHILD_SETTLED):
+        place = between.get(kind, "{parent}.{child}")
+        channels[_slug(kind)] = _channel(
+            f"{{prefix}}.in.{kind}.-.{place}",
+            "Stream P_IN, between engines.",
+            kind.replace("-", ".", 1),
+        )
     return channels
 
 

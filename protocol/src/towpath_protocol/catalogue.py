@@ -5,6 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from towpath_protocol.children import ChildCancel, ChildSettled, ChildStart
 from towpath_protocol.dispatch import (
     DeliveryAdvisory,
     StepCancel,
@@ -31,6 +32,9 @@ MESSAGES: Final[Mapping[str, type[Struct]]] = {
     "step.dispatch": StepDispatch,
     "step.cancel": StepCancel,
     **{kind.replace("-", ".", 1): shape for kind, shape in REPORT_TYPES.items()},
+    "child.start": ChildStart,
+    "child.cancel": ChildCancel,
+    "child.settled": ChildSettled,
     "worker.heartbeat.request": WorkerHeartbeat,
     "worker.heartbeat.reply": WorkerHeartbeatReply,
     "run.event": RunEvent,

@@ -48,6 +48,8 @@ class InKind(StrEnum):
     SIGNAL = "signal"
     SIGNAL_KEY = "signal-key"
     START = "start"
+    CHILD_START = "child-start"
+    CHILD_CANCEL = "child-cancel"
     CHILD_SETTLED = "child-settled"
 
 
@@ -56,6 +58,12 @@ STEP_KINDS: Final = frozenset({
     InKind.STEP_RELEASED,
 })  # fmt: skip
 """The kinds that are reports: scope is the queue, name the token."""
+
+
+CHILD_KINDS: Final = frozenset({
+    InKind.CHILD_START, InKind.CHILD_CANCEL, InKind.CHILD_SETTLED,
+})  # fmt: skip
+"""The kinds between runs, which only engines send: scope is `-`, name the id of the other run."""
 
 
 class InSubject(Struct, frozen=True, kw_only=True):
@@ -197,12 +205,23 @@ def start_subject(prefix: str, workflow: str, key: str | None) -> str:
     return f"{check_prefix(prefix)}.in.start.{check_workflow(workflow)}.{token}.-"
 
 
+def child_start_subject(prefix: str, parent_run_id: str, child_run_id: str) -> str:
+    """`P.in.child-start.-.<child>.<parent>` (engines only)."""
+    return _between_runs(prefix, InKind.CHILD_START, child_run_id, parent_run_id)
+
+
+def child_cancel_subject(prefix: str, parent_run_id: str, child_run_id: str) -> str:
+    """`P.in.child-cancel.-.<child>.<parent>` (engines only)."""
+    return _between_runs(prefix, InKind.CHILD_CANCEL, child_run_id, parent_run_id)
+
+
 def child_settled_subject(prefix: str, parent_run_id: str, child_run_id: str) -> str:
     """`P.in.child-settled.-.<parent>.<child>` (engines only)."""
-    return (
-        f"{check_prefix(prefix)}.in.child-settled.-.{check_run_id(parent_run_id)}"
-        f".{check_run_id(child_run_id)}"
-    )
+    return _between_runs(prefix, InKind.CHILD_SETTLED, parent_run_id, child_run_id)
+
+
+def _between_runs(prefix: str, kind: InKind, to: str, about: str) -> str:
+    return f"{check_prefix(prefix)}.in.{kind}.-.{check_run_id(to)}.{check_run_id(about)}"
 
 
 def event_subject(prefix: str, workflow: str, run_id: str, event: str) -> str:
@@ -308,10 +327,10 @@ def _check_in(parsed: InSubject) -> None:
             check_workflow(parsed.scope)
             check_token(parsed.run_id, "spread")
             _check_nothing(parsed.name, "name")
-        case InKind.CHILD_SETTLED:
+        case InKind.CHILD_START | InKind.CHILD_CANCEL | InKind.CHILD_SETTLED:
             _check_nothing(parsed.scope, "scope")
             check_run_id(parsed.run_id)
-            check_run_id(parsed.name, "child")
+            check_run_id(parsed.name, "name")
         case _:
             check_queue(parsed.scope)
             check_run_id(parsed.run_id)

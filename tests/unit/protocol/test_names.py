@@ -17,6 +17,7 @@ from towpath_protocol.reports import REPORT_KINDS, StepCompleted, StepFailed, St
 from towpath_protocol.subjects import DispatchSubject, InKind, InSubject
 
 RUN = "0199c82c-c000-7000-8203-040506070809"
+OTHER = "0199c82c-c000-7000-8203-0405060708ff"
 PAGE = (Path(__file__).parents[3] / "protocol/PROTOCOL.md").read_text()
 
 
@@ -120,8 +121,16 @@ def test_streams_and_consumers_are_named_as_the_page_says() -> None:
             InSubject(kind=InKind.START, scope="order", run_id="-", name="-"),
         ),
         (
-            subjects.child_settled_subject("a", RUN, RUN),
-            InSubject(kind=InKind.CHILD_SETTLED, scope="-", run_id=RUN, name=RUN),
+            subjects.child_start_subject("a", RUN, OTHER),
+            InSubject(kind=InKind.CHILD_START, scope="-", run_id=OTHER, name=RUN),
+        ),
+        (
+            subjects.child_cancel_subject("a", RUN, OTHER),
+            InSubject(kind=InKind.CHILD_CANCEL, scope="-", run_id=OTHER, name=RUN),
+        ),
+        (
+            subjects.child_settled_subject("a", RUN, OTHER),
+            InSubject(kind=InKind.CHILD_SETTLED, scope="-", run_id=RUN, name=OTHER),
         ),
     ],
 )  # fmt: skip
