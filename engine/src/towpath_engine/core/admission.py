@@ -8,11 +8,14 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from towpath_engine.core import agenda
+from towpath_engine.core.agenda import Verb
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.dispatching import dispatch
 from towpath_engine.core.effects import Verdict
 from towpath_engine.core.events import PauseRequested, ResumeRequested, StepAdmitted
 from towpath_engine.core.gate import HELD_BY_RUN, holder_of_run, holder_of_step
+from towpath_engine.core.paths import ROOT
 from towpath_engine.core.states import RunStatus, StepStatus
 from towpath_engine.core.timers import begin_run
 from towpath_engine.core.transitions import RunChange
@@ -46,7 +49,7 @@ def _pause(changes: Changes, event: PauseRequested) -> Verdict:
 def _resume(changes: Changes) -> Verdict:
     """Lift the pause of the run and go on with what it held. IGNORED when it is not paused.
 
-    What something else holds, too, stays held, by that. As many steps are tried as are ready.
+    What something else holds, too, stays held, by that.
     """
     if changes.run.paused_at is None:
         return Verdict.IGNORED
@@ -55,11 +58,23 @@ def _resume(changes: Changes) -> Verdict:
     if changes.run.held_by == HELD_BY_RUN:
         begin_run(changes)
         return Verdict.APPLIED
-    for step in changes.open_steps():
-        is_held = step.stage is StepStatus.READY and step.held_by == HELD_BY_RUN
-        if is_held and changes.is_live(step):
-            dispatch(changes, step, step.attempt)
+    agenda.push(changes, Verb.RESUME, ROOT)
     return Verdict.APPLIED
+
+
+def let_go(changes: Changes) -> None:
+    """Agenda: dispatch what the pause of the run has held, in as many decisions as it takes. If the
+    run was paused again meanwhile, the rest stays held."""
+    if changes.run.paused_at is not None:
+        return
+    for step in changes.open_steps():
+        if step.stage is not StepStatus.READY or step.held_by != HELD_BY_RUN:
+            continue
+        if changes.full:
+            agenda.push(changes, Verb.RESUME, ROOT)
+            return
+        if changes.is_live(step):
+            dispatch(changes, step, step.attempt)
 
 
 def _admit_step(changes: Changes, path: str) -> Verdict:

@@ -36,6 +36,8 @@ class Verb(StrEnum):
     """The run is ending: cancel what is open, then undo, then settle."""
     UNDO = "undo"
     """The run is being undone: the next step of its undo stack."""
+    RESUME = "resume"
+    """A pause of the run was lifted: what it has held is dispatched."""
     REVIVE = "revive"
     """This step, branch or item, at which the run had ended, goes on: an operator retries it."""
     LATER = "later"
@@ -97,7 +99,7 @@ def put_off(changes: Changes) -> list[str]:
     changes.agenda[:] = [
         entry if entry.startswith(_LATER) else _LATER + entry
         for entry in changes.agenda
-        if split(entry)[0] not in (Verb.DROP, Verb.SETTLE, Verb.UNDO)
+        if split(entry)[0] not in (Verb.DROP, Verb.SETTLE, Verb.UNDO, Verb.RESUME)
     ]
     return drops
 

@@ -15,6 +15,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from towpath_engine.core import chance
+from towpath_engine.core.decoding import decoded
 from towpath_engine.core.definition import StepDef
 from towpath_engine.core.effects import (
     Announce,
@@ -38,7 +39,6 @@ from towpath_engine.core.states import (
 )
 from towpath_engine.core.stepmap import Counts, StepMap, counts_of
 from towpath_engine.core.transitions import RunChange, StepChange, run_after, step_after
-from towpath_protocol import codec
 from towpath_protocol.events import EventName
 
 Facts = Mapping[str, object]
@@ -201,9 +201,9 @@ class Changes:
         known = self._decoded.get(name)
         if known is not None and known[0] is value:
             return known[1]
-        decoded: object = codec.loads(value)
-        self._decoded[name] = (value, decoded)
-        return decoded
+        found = decoded(value)
+        self._decoded[name] = (value, found)
+        return found
 
     # What an owner knows of its list
 

@@ -24,6 +24,7 @@ from towpath_engine.core.paths import (
     item_path,
     name_of,
     parts_path,
+    place_of,
     told_path,
     upper_of,
     within,
@@ -33,13 +34,28 @@ from towpath_engine.core.settling import complete_step, fail_step, last_output
 from towpath_engine.core.states import StepKind, StepStatus
 from towpath_engine.core.transitions import StepChange
 
-_ITEMS_CACHED: Final = 8
+_SHORT_BYTES: Final = 64 * 1024
+_SHORT_CACHED: Final = 128
+_LONG_CACHED: Final = 8
 _raws: Final = msgspec.json.Decoder(list[Raw])
 
 
-@lru_cache(maxsize=_ITEMS_CACHED)
 def items_of(text: bytes) -> tuple[Raw, ...]:
-    """The items of a map, each as it stands in the list. Raises DecodeError for anything else."""
+    """The items of a map, each as it stands in the list. Raises DecodeError for anything else.
+
+    The lists of the maps that go on at the same time are remembered: else each part that begins
+    would cost as much as there are items.
+    """
+    return _short_list(text) if len(text) <= _SHORT_BYTES else _long_list(text)
+
+
+@lru_cache(maxsize=_SHORT_CACHED)
+def _short_list(text: bytes) -> tuple[Raw, ...]:
+    return tuple(_raws.decode(text))
+
+
+@lru_cache(maxsize=_LONG_CACHED)
+def _long_list(text: bytes) -> tuple[Raw, ...]:
     return tuple(_raws.decode(text))
 
 
@@ -68,7 +84,7 @@ def begin_map(changes: Changes, step: Step, spec: MapSpec) -> None:
 
 def _no_list(text: bytes, path: str) -> ExpressionFailed:
     return ExpressionFailed(
-        field=f"steps.{name_of(path)}.items",
+        field=f"steps.{place_of(path)}.map.items",
         expression=text[:80].decode(errors="replace"),
         position=None,
         reason="the value is no list",

@@ -3,7 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from towpath_engine.core import agenda, entering, lists, revivals, settling, undoing, wholes
+from towpath_engine.core import (
+    admission,
+    agenda,
+    entering,
+    lists,
+    revivals,
+    settling,
+    undoing,
+    wholes,
+)
 from towpath_engine.core.agenda import Verb
 from towpath_engine.core.changes import Changes
 
@@ -15,6 +24,7 @@ _HANDLERS: Final[Mapping[Verb, Callable[[Changes, str], None]]] = {
     Verb.FOLLOW: lists.follow,
     Verb.DROP: wholes.drop,
     Verb.SETTLE: lambda changes, _: settling.settle(changes),
+    Verb.RESUME: lambda changes, _: admission.let_go(changes),
     Verb.REVIVE: revivals.revive_row,
     Verb.UNDO: lambda changes, _: undoing.begin(changes),
 }
