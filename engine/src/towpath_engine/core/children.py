@@ -16,7 +16,7 @@ from towpath_engine.core.effects import StartChild, Verdict
 from towpath_engine.core.events import ChildSettled
 from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.model import Failure, Step
-from towpath_engine.core.paths import name_of
+from towpath_engine.core.paths import place_of
 from towpath_engine.core.payloads import remember_child
 from towpath_engine.core.scope import Scope
 from towpath_engine.core.settling import NULL, complete_step, fail_step
@@ -78,7 +78,7 @@ def _key(changes: Changes, step: Step, spec: RunSpec) -> str | None:
     value: object = codec.loads(text)
     if value is None:
         return None
-    field = f"steps.{name_of(step.path)}.run.key"
+    field = f"steps.{place_of(step.path)}.run.key"
     shown = text[:80].decode(errors="replace")
     if not isinstance(value, str):
         raise ExpressionFailed(

@@ -26,7 +26,7 @@ from towpath_engine.core.definition import (
 from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.instants import LATEST, plus_ms
 from towpath_engine.core.model import Failure, Step
-from towpath_engine.core.paths import ROOT, name_of, upper_of
+from towpath_engine.core.paths import ROOT, place_of, upper_of
 from towpath_engine.core.payloads import remember_replaced
 from towpath_engine.core.scope import Scope
 from towpath_engine.core.settling import NULL, complete_step, fail_step, skip_step
@@ -185,7 +185,7 @@ def _choose(changes: Changes, step: Step, spec: ChoiceSpec) -> None:
 
 def _sleep(changes: Changes, step: Step, spec: SleepSpec) -> None:
     if spec.until is not None:
-        field = f"steps.{name_of(step.path)}.until"
+        field = f"steps.{place_of(step.path)}.until"
         until = min(LATEST, _instant(spec.until.render(Scope(changes, step)), field))
     else:
         until = plus_ms(changes.now, spec.duration_ms or 0)
