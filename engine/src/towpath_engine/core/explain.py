@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from towpath_engine.core.definition import TaskSpec
 from towpath_engine.core.gate import HELD_BY_RUN
 from towpath_engine.core.instants import earliest
+from towpath_engine.core.kept import Kept
 from towpath_engine.core.model import Failure, Run, Step
 from towpath_engine.core.paths import place_of
 from towpath_engine.core.states import OPEN_STEP, SETTLED_RUN, RunStatus, StepStatus, WaitReason
+from towpath_engine.core.waits import Missing, missing
 
 
 class ReasonKind(StrEnum):
@@ -51,6 +53,8 @@ class Reason(Struct, frozen=True, kw_only=True):
     waiting_for: WaitReason | None = None
     signal: str | None = None
     """The awaited signals, joined by commas."""
+    missing: Missing | None = None
+    """Of a wait for signals: what it has and what it lacks."""
     child_run_id: str | None = None
     ending: StepStatus | None = None
     """Cancelling or compensating: the attempt is not the step's own work any more."""
@@ -89,6 +93,7 @@ def reasons_of(run: Run) -> list[Reason]:
         reasons.append(
             Reason(kind=ReasonKind.CONTINUATION, path=_next_path(run.cursor), wake_at=run.last_at)
         )
+    run = replace(run, kept=Kept.of(run.kept))
     opened = sorted(path for path, step in run.steps.items() if step.status in OPEN_STEP)
     found = (_reason_of(run, run.steps[path]) for path in opened)
     return reasons + [reason for reason in found if reason is not None]
@@ -130,7 +135,8 @@ def _reason_of(run: Run, step: Step) -> Reason | None:  # noqa: PLR0911 - one pe
             )
         case StepStatus.WAITING if step.waiting_for is WaitReason.SIGNAL:
             reason = _reason(run, step, ReasonKind.SIGNAL)
-            return replace(reason, signal=step.signal, since=step.ready_at)
+            lacking = missing(run, step.path)
+            return replace(reason, signal=step.signal, missing=lacking, since=step.ready_at)
         case StepStatus.WAITING if step.waiting_for is WaitReason.CHILD:
             reason = _reason(run, step, ReasonKind.CHILD)
             return replace(reason, child_run_id=step.child_run_id, since=step.ready_at)

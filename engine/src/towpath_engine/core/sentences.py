@@ -8,7 +8,7 @@ from typing import Final, assert_never
 from msgspec import Struct
 
 from towpath_engine.core.advice import what_helps
-from towpath_engine.core.definition import TaskSpec
+from towpath_engine.core.definition import TaskSpec, WaitMode
 from towpath_engine.core.explain import Reason, ReasonKind
 from towpath_engine.core.gate import HELD_BY_RUN, Scope
 from towpath_engine.core.model import Failure, Run
@@ -207,9 +207,17 @@ def _body(reason: Reason, facts: ReasonFacts) -> str:  # noqa: PLR0911 - one per
 
 def _signals(reason: Reason) -> str:
     names = (reason.signal or "").split(",")
-    if len(names) == 1:
-        return f"signal {names[0]!r}"
-    return f"signals {', '.join(repr(name) for name in names)}"
+    named = f"signal{'s' * (len(names) > 1)} {_listed(names)}"
+    lacking = reason.missing
+    if lacking is None or lacking.mode is WaitMode.ANY:
+        return named
+    if lacking.mode is WaitMode.ALL:
+        return f"all of {named}, lacks {_listed(lacking.names)}"
+    return f"{lacking.held + lacking.count} of {named}, has {lacking.held}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)
 
 
 def _child(facts: ReasonFacts) -> str:

@@ -42,6 +42,7 @@ _PROBLEMS_TOLD: Final = 3
 class Missing(Struct, frozen=True, kw_only=True):
     """What a wait has among the kept signals, and what it still lacks."""
 
+    mode: WaitMode
     held: int
     """So many it would take."""
     count: int
@@ -238,9 +239,9 @@ def _missing(run: Run, place: str, kept: Kept, arriving: str | None = None) -> M
     if spec.mode is WaitMode.ALL:
         lacking = tuple(name for name in spec.signals if not count_of(name))
         held = len(spec.signals) - len(lacking)
-        return Missing(held=held, count=len(lacking), names=lacking)
+        return Missing(mode=spec.mode, held=held, count=len(lacking), names=lacking)
     held = min(spec.count, sum(count_of(name) for name in spec.signals))
-    return Missing(held=held, count=spec.count - held, names=spec.signals)
+    return Missing(mode=spec.mode, held=held, count=spec.count - held, names=spec.signals)
 
 
 class _Found(Struct, frozen=True, kw_only=True):
