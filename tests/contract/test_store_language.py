@@ -194,7 +194,44 @@ async def test_who_waits_for_a_child_is_found_and_no_orphan(store: Store) -> Non
     assert [(row.path, row.child_run_id, row.exists, row.settled) for row in found] == [
         ("b", an_id(2), True, True), ("c", an_id(3), False, False),
     ]  # fmt: skip
+    await save(store, a_start(a_run(3, parent_run_id=waiting.id)))
+    found = await store.unfinished.awaited_children((waiting.id, "b"), 10)
+    assert [(row.path, row.exists, row.settled, row.detached) for row in found] == [
+        ("c", True, False, True)
+    ]
     page = await store.unfinished.awaited_children((waiting.id, "b"), 1)
     assert [row.path for row in page] == ["c"]
     census = await store.census.page(CensusPlace(status="waiting"), 10)
     assert (census.runs, census.orphans) == (1, 0)
+
+
+async def test_a_live_child_that_nobody_waits_for_is_found(store: Store) -> None:
+    parent = a_run(status=RunStatus.WAITING)
+    await save(store, a_start(parent, a_child_wait("b", an_id(2)), a_child_wait("c", an_id(9))))
+    kin: dict[str, Any] = {"parent_run_id": parent.id, "parent_step": "c"}
+    await save(
+        store,
+        a_start(a_run(2, parent_run_id=parent.id, parent_step="b")),
+        a_start(a_run(3, **kin)),
+        a_start(a_run(4, parent_run_id=parent.id)),
+        a_start(a_run(5, **kin, ending=RunStatus.CANCELLED, status=RunStatus.COMPENSATING)),
+        a_start(a_run(6, **kin, revival_count=1)),
+        a_start(a_run(7, **kin, status=RunStatus.CANCELLED, settled_at=NOW)),
+        a_start(a_run(8, **kin)),
+    )
+    found = await store.unfinished.orphaned_children(None, 10)
+    assert [(row.run_id, row.parent_run_id, row.parent_step) for row in found] == [
+        (an_id(3), parent.id, "c"), (an_id(8), parent.id, "c"),
+    ]  # fmt: skip
+    assert [row.run_id for row in await store.unfinished.orphaned_children(None, 1)] == [an_id(3)]
+    rest = await store.unfinished.orphaned_children(an_id(3), 10)
+    assert [row.run_id for row in rest] == [an_id(8)]
+
+
+async def test_the_key_that_a_child_is_to_have_is_kept(store: Store) -> None:
+    run = a_run(status=RunStatus.WAITING)
+    step = replace(a_child_wait("b", an_id(2)), child_key="order-7")
+    await save(store, a_start(run, step))
+    kept = await store.get_step(run.id, "b")
+    assert kept is not None
+    assert (kept.child_run_id, kept.child_key) == (an_id(2), "order-7")

@@ -11,6 +11,7 @@ from towpath_engine.core.effects import (
     Announce,
     AppendLogs,
     CancelAttempt,
+    CancelChild,
     ConsumeSignal,
     ContinueLater,
     Decision,
@@ -18,6 +19,8 @@ from towpath_engine.core.effects import (
     Effect,
     KeepSignal,
     RevokeToken,
+    StartChild,
+    TellParent,
 )
 from towpath_engine.core.forgetting import PARTS_KEPT_MAX
 from towpath_engine.core.model import Run, Step, Transition
@@ -25,6 +28,7 @@ from towpath_engine.core.paths import ROOT, upper_of
 from towpath_engine.core.states import OPEN_STEP, PART, SETTLED_STEP
 from towpath_engine.core.stepmap import StepMap
 from towpath_engine.core.transitions import RunChange
+from towpath_engine.services.between_runs import message_to_run
 from towpath_engine.services.clock import Identity
 from towpath_engine.services.work import Outcome, Work
 from towpath_engine.store.interface import (
@@ -66,6 +70,7 @@ class RunDraft:
         self.signals: list[StoredSignal] = []
         self.consumed: list[ConsumedSignal] = []
         self.logs: list[LogLine] = []
+        self.to_runs: list[StartChild | CancelChild | TellParent] = []
         self.continues = False
         self.outcomes: list[tuple[Work, Outcome]] = []
         self.outbox: list[OutboxRow] = []
@@ -161,6 +166,8 @@ class RunDraft:
                 self._consume(number, by)
             case AppendLogs():
                 self.logs.append(self._log_line(effect, at))
+            case StartChild() | CancelChild() | TellParent():
+                self.to_runs.append(effect)
             case ContinueLater():
                 self.continues = True
 
@@ -191,6 +198,16 @@ class RunDraft:
             self._dispatch_row(effect, drafting, now)
             for effect in self.dispatches
             if effect.token not in dead
+        ]
+        self.outbox += [
+            message_to_run(
+                self.run,
+                effect,
+                prefix=drafting.prefix,
+                row_id=drafting.identity.new_id(),
+                publish_after=now + drafting.grace,
+            )
+            for effect in self.to_runs
         ]
         for number in range(len(self.announcements)):
             self.outbox.append(self._event_row(number, drafting, now))

@@ -95,7 +95,7 @@ class OutboxRelay:
 
     def _on_confirmation(self, confirmation: Confirmation) -> None:
         token, subject = self._open.pop(confirmation.id, (None, ""))
-        stream = "events" if token is None else "dispatch"
+        stream = subject.split(".", 2)[1] if subject else "events"
         if not confirmation.ok:
             self._shell.metrics.outbox_published.labels(stream=stream, result="failed").inc()
             return

@@ -241,6 +241,7 @@ class Starting:
             triggered_by=start.triggered_by,
             traceparent=start.traceparent,
             restarted_from=start.restarted_from,
+            parent=start.parent,
         )
         draft = RunDraft(run, None)
         batch.drafts[run.id] = draft

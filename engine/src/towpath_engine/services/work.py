@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from towpath_engine.core.create import Parentage
 from towpath_engine.core.events import Event
 from towpath_engine.core.model import Cause
 from towpath_protocol.requests import OnConflict
@@ -34,6 +35,8 @@ class StartSpec(Struct, frozen=True, kw_only=True):
     """What is done when a live run holds the key."""
     restarted_from: str | None = None
     """The settled run that this one repeats."""
+    parent: Parentage | None = None
+    """The run whose child this one is."""
 
 
 class SignalSpec(Struct, frozen=True, kw_only=True):

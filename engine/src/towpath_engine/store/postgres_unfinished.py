@@ -1,4 +1,4 @@
-"""Unfinished steps on Postgres: a statement a page, by two partial indexes of open_step."""
+"""Unfinished steps on Postgres: a statement a page, by partial indexes."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -7,7 +7,7 @@ from towpath_engine.store.cursors import FIRST_ID
 from towpath_engine.store.records import OpenDispatch
 from towpath_engine.store.rows import dispatch_from_row
 from towpath_engine.store.session import Connection, fetch
-from towpath_engine.store.unfinished import AwaitedChild
+from towpath_engine.store.unfinished import AwaitedChild, OrphanedChild
 
 
 class PostgresUnfinished:
@@ -43,3 +43,11 @@ class PostgresUnfinished:
                 limit=limit,
             )
         return [AwaitedChild(**dict(row.items())) for row in rows]
+
+    async def orphaned_children(self, after: str | None, limit: int) -> Sequence[OrphanedChild]:
+        """See UnfinishedTable."""
+        async with self._connect() as connection:
+            rows = await fetch(
+                connection, "run_orphaned_children", after_run_id=after or FIRST_ID, limit=limit
+            )
+        return [OrphanedChild(**dict(row.items())) for row in rows]
