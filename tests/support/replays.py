@@ -11,6 +11,7 @@ from towpath_engine.core.effects import KeepSignal
 from towpath_engine.core.model import Run, Step, Transition
 from towpath_engine.core.payloads import RowsOutput, whole_payloads
 from towpath_engine.core.replay import Turn, replay
+from towpath_engine.core.states import SETTLED_RUN
 
 SIGNS_OF_LIFE: Final[dict[str, Any]] = {
     "worker_id": None, "progress": None, "heartbeat_deadline_at": None,
@@ -56,8 +57,10 @@ def _lifeless(steps: Mapping[str, Step]) -> dict[str, Step]:
 
 
 def _alone(run: Run) -> Run:
-    """Without its steps, and without the version, which counts heartbeats, too."""
-    return replace(run, steps={}, version=0)
+    """Without its steps, and without the version, which counts heartbeats, too. Of a settled run
+    also without what only a retry would go on with: a replay keeps none that comes to nothing."""
+    cursor = None if run.status in SETTLED_RUN else run.cursor
+    return replace(run, steps={}, version=0, cursor=cursor)
 
 
 def payload_of(row: Transition) -> dict[str, Any]:

@@ -7,20 +7,18 @@ without looking at them all: which has a token, which stand below a whole or an 
 for a signal, and how many of them wait.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeGuard
 
 import immutables
 
+from towpath_engine.core.chunks import Chunks, Row, with_row, without_row
 from towpath_engine.core.model import Step
 from towpath_engine.core.paths import place_of, upper_of
 from towpath_engine.core.states import OPEN_STEP, PART, WHOLE, StepStatus, WaitReason
 
 Names = tuple[str, ...]
-Waiting = tuple[datetime, str]
-"""Since when a step waits, and its path."""
 
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -75,7 +73,7 @@ def counts_of(step: Step | None) -> Counts:
     return _WAITING if step.status is StepStatus.WAITING else _WORKING
 
 
-def waiting_of(step: Step | None) -> Waiting | None:
+def waiting_of(step: Step | None) -> Row | None:
     """Since when the step waits for signals, and its path; None: it does not."""
     if step is None or step.waiting_for is not WaitReason.SIGNAL:
         return None
@@ -102,7 +100,7 @@ class _Indexes(NamedTuple):
     """Path by token or child run."""
     below: "immutables.Map[str, immutables.Map[str, None]]"
     """Open steps by the path of what they belong to."""
-    waits: "immutables.Map[str, tuple[Waiting, ...]]"
+    waits: "immutables.Map[str, Chunks]"
     """The steps that wait for signals, the earliest first, by place."""
 
 
@@ -157,7 +155,7 @@ class StepMap(Mapping[str, Step]):
     def waits(self, place: str) -> Iterable[str]:
         """The paths of the steps of this place that wait for signals: the one that has waited
         longest comes first, of those that began at the same instant the first path."""
-        return (path for _, path in self._indexes.waits.get(place, ()))
+        return (path for chunk in self._indexes.waits.get(place, ()) for _, path in chunk)
 
     def __getitem__(self, path: str) -> Step:
         return self._steps[path]
@@ -190,7 +188,7 @@ class _Edit:
         self._waits = indexes.waits
         self._counts = counts
         self._opened: dict[str, dict[str, bool]] = {}
-        self._waiting: dict[str, dict[Waiting, bool]] = {}
+        self._waiting: dict[str, dict[Row, bool]] = {}
 
     def put(self, path: str, step: Step | None) -> None:
         """Put the step in, or take what is at the path out."""
@@ -246,24 +244,15 @@ class _Edit:
             elif upper in below:
                 below = below.delete(upper)
         for place, changes in self._waiting.items():
-            waiting_now = _changed(waits.get(place, ()), changes)
+            waiting_now = waits.get(place, ())
+            for one, is_waiting in changes.items():
+                waiting_now = (with_row if is_waiting else without_row)(waiting_now, one)
             if waiting_now:
                 waits = waits.set(place, waiting_now)
             elif place in waits:
                 waits = waits.delete(place)
         indexes = _Indexes(named=self._named.finish(), below=below, waits=waits)
         return self._steps.finish(), self._open.finish(), indexes, self._counts
-
-
-def _changed(waiting: tuple[Waiting, ...], changes: Mapping[Waiting, bool]) -> tuple[Waiting, ...]:
-    """The ordered rows with the changes."""
-    if len(changes) > 1:
-        kept = {one for one in waiting if one not in changes}
-        return tuple(sorted(kept | {one for one, waits in changes.items() if waits}))
-    ((one, waits),) = changes.items()
-    at = bisect_left(waiting, one)
-    after = at + (at < len(waiting) and waiting[at] == one)
-    return waiting[:at] + ((one,) if waits else ()) + waiting[after:]
 
 
 _NO_PATHS: "immutables.Map[str, None]" = immutables.Map()
