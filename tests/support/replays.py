@@ -56,8 +56,9 @@ def _lifeless(steps: Mapping[str, Step]) -> dict[str, Step]:
 
 
 def _alone(run: Run) -> Run:
-    """Without its steps, and without the version, which counts heartbeats, too."""
-    return replace(run, steps={}, version=0)
+    """Without its steps, without the version, which counts heartbeats, too, and without what is
+    left to do: a rest that comes to nothing is no event of a history, done or not."""
+    return replace(run, steps={}, version=0, cursor=None)
 
 
 def payload_of(row: Transition) -> dict[str, Any]:
