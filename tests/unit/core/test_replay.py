@@ -304,7 +304,9 @@ def test_the_end_of_a_cancelled_attempt_replays_by_report_timeout_and_withdrawal
             case "is_lost":
                 story.is_lost("a")
             case "vanishes":
+                # Nobody knows whether a worker has it: it has until its end.
                 story.vanishes("a")
+                story.time_passes_until_due("a")
             case _:
                 story.is_released("a")
         assert story.status() == "cancelled", end
