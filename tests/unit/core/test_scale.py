@@ -15,7 +15,18 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.support.builders import BEGIN, Json, a_cause, a_definition, a_run, a_task, json_of, raw
+from tests.support.builders import (
+    BEGIN,
+    Json,
+    a_cause,
+    a_definition,
+    a_run,
+    a_signal,
+    a_task,
+    a_wait,
+    json_of,
+    raw,
+)
 from tests.support.scenario import rows_for
 from towpath_engine.core.changes import StepsNeeded
 from towpath_engine.core.decide import decide
@@ -29,6 +40,7 @@ from towpath_engine.core.events import (
     ReportReceived,
     ResumeRequested,
     RunBegun,
+    SignalReceived,
 )
 from towpath_engine.core.gate import HELD_BY_RUN
 from towpath_engine.core.limits import CoreLimits
@@ -357,3 +369,15 @@ def test_a_joined_output_over_its_limit_fails_the_map_and_names_the_limit() -> N
     assert kept.run.error.type == "TooLarge"
     assert "the joined output" in kept.run.error.message
     assert "50000" in kept.run.error.message.replace(",", "")
+
+
+@pytest.mark.parametrize("items", [1_000, ITEMS])
+def test_a_signal_for_one_of_many_waits_takes_as_much_work_as_for_one_of_few(items: int) -> None:
+    few, many = work_of_a_signal(50), work_of_a_signal(items)
+    assert many.instructions < 1.05 * few.instructions
+    assert many.peak_bytes < few.peak_bytes + 2 * BYTES_MORE
+
+
+def work_of_a_signal(items: int) -> Work:
+    kept = a_wide_run(ITEMS, a_wait("approval"), items=items)
+    return work_of(kept.run, kept.event(SignalReceived, signal=a_signal("go")))

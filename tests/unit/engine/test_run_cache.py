@@ -3,9 +3,12 @@
 from msgspec.structs import replace
 
 from tests.support.builders import a_definition, a_run, a_signal, a_wait
-from towpath_engine.core.model import Run
+from towpath_engine.core.model import Run, Step
+from towpath_engine.core.states import StepKind, StepStatus
+from towpath_engine.core.stepmap import StepMap
 from towpath_engine.metrics import Metrics
 from towpath_engine.services.run_cache import RunCache
+from towpath_engine.settings import Settings
 
 KIB = 1024
 
@@ -92,3 +95,43 @@ def test_a_run_with_very_many_kept_signals_is_not_kept() -> None:
     cache.put(a_waiting_run(1, signals=1_000))
     cache.put(a_waiting_run(2, signals=1_001))
     assert [cache.get(f"run-{number}", 1) is not None for number in (1, 2)] == [True, False]
+
+
+def a_run_of_items(count: int, *, first_output: int = 0) -> Run:
+    """All items of a map are open; the step before the map had an output of so many bytes."""
+    run = a_run(a_definition(a_wait("w")))
+    before = Step(
+        path="before",
+        kind=StepKind.TASK,
+        status=StepStatus.COMPLETED,
+        output=b"1" * first_output,
+    )
+    items = [
+        Step(path=f"lines[{index}]", kind=StepKind.ITEM, status=StepStatus.RUNNING)
+        for index in range(count)
+    ]
+    steps = {step.path: step for step in (before, *items)}
+    return replace(run, id="run-1", version=1, last_step="before", steps=StepMap.of(steps))
+
+
+def test_a_run_that_has_ten_thousand_items_open_with_a_step_each_is_kept() -> None:
+    settings = Settings(nats_url="nats://nowhere", postgres_url="postgres://nowhere")
+    cache = a_cache(bytes_max=settings.run_cache_bytes_max)
+    cache.put(a_run_of_items(20_000, first_output=200 * KIB))
+    assert cache.newest("run-1") is not None
+
+
+def test_a_run_that_would_take_more_than_half_of_the_cache_is_not_kept() -> None:
+    cache = a_cache(bytes_max=1_000 * KIB)
+    cache.put(a_run_of_items(10, first_output=400 * KIB))
+    assert cache.newest("run-1") is not None
+    cache.put(a_run_of_items(10, first_output=500 * KIB))
+    assert cache.newest("run-1") is None
+
+
+def test_payloads_count_as_bytes_of_the_run_until_their_rows_are_let_go_of() -> None:
+    cache = a_cache(bytes_max=1_000 * KIB)
+    run = a_run_of_items(10, first_output=600 * KIB)
+    smaller = replace(run, steps=StepMap.of(run.steps).derive((), ["before"]))
+    cache.put(smaller)
+    assert cache.newest("run-1") is smaller

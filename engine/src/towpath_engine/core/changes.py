@@ -8,6 +8,7 @@ up in the transition tables and write the history.
 import heapq
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -163,7 +164,7 @@ class Changes:
     def first_wait(self, place: str) -> Step | None:
         """Of the steps of this place that wait for signals and may take one, the one that has
         waited longest; of those that began at the same instant, the first in order of path."""
-        for path in (*self._before.waits(place), *sorted(self._waiting.get(place, ()))):
+        for path in chain(self._before.waits(place), sorted(self._waiting.get(place, ()))):
             step = self.step(path)
             if step is not None and step.waiting_for is WaitReason.SIGNAL and self.is_live(step):
                 return step
@@ -240,6 +241,13 @@ class Changes:
     def owner_last_step(self, owner: str) -> str | None:
         """Path of the step of the owner's list that settled last; None: it has just begun."""
         return self.run.last_step if owner == ROOT else self.need(owner).last_step
+
+    def owner_came_from(self, owner: str) -> str | None:
+        """Path of the step of the owner's list that ran last: as `owner_last_step`, but what was
+        skipped is passed over."""
+        path = self.owner_last_step(owner)
+        row = None if path is None else self.need(path)
+        return row.came_from if row is not None and row.status is StepStatus.SKIPPED else path
 
     def settle_last(self, path: str) -> None:
         """Remember with its owner that this step settled last."""

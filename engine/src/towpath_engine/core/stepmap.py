@@ -7,20 +7,18 @@ without looking at them all: which has a token, which stand below a whole or an 
 for a signal, and how many of them wait.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeGuard
 
 import immutables
 
+from towpath_engine.core.chunks import Chunks, Row, with_row, without_row
 from towpath_engine.core.model import Step
 from towpath_engine.core.paths import place_of, upper_of
 from towpath_engine.core.states import OPEN_STEP, PART, WHOLE, StepStatus, WaitReason
 
 Names = tuple[str, ...]
-Waiting = tuple[datetime, str]
-"""Since when a step waits, and its path."""
 
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -75,7 +73,7 @@ def counts_of(step: Step | None) -> Counts:
     return _WAITING if step.status is StepStatus.WAITING else _WORKING
 
 
-def waiting_of(step: Step | None) -> Waiting | None:
+def waiting_of(step: Step | None) -> Row | None:
     """Since when the step waits for signals, and its path; None: it does not."""
     if step is None or step.waiting_for is not WaitReason.SIGNAL:
         return None
@@ -93,6 +91,17 @@ def names_of(step: Step | None) -> Names:
     return ()
 
 
+def payload_bytes(step: Step) -> int:
+    """Bytes of the users' JSON that the row holds."""
+    return (
+        len(step.input or b"")
+        + len(step.output or b"")
+        + len(step.last_output or b"")
+        + len(step.progress or b"")
+        + len(step.errors or b"")
+    )
+
+
 def _is_step_map(steps: Mapping[str, Step]) -> "TypeGuard[StepMap]":
     return isinstance(steps, StepMap)
 
@@ -102,14 +111,15 @@ class _Indexes(NamedTuple):
     """Path by token or child run."""
     below: "immutables.Map[str, immutables.Map[str, None]]"
     """Open steps by the path of what they belong to."""
-    waits: "immutables.Map[str, tuple[Waiting, ...]]"
+    waits: "immutables.Map[str, Chunks]"
     """The steps that wait for signals, the earliest first, by place."""
+    payload_bytes: int
 
 
 class StepMap(Mapping[str, Step]):
     """An immutable mapping of path to step. Build it with `of`, derive it with `derive`."""
 
-    __slots__ = ("_indexes", "_steps", "counts", "open")
+    __slots__ = ("_indexes", "_steps", "counts", "open", "payload_bytes")
 
     def __init__(
         self,
@@ -123,6 +133,8 @@ class StepMap(Mapping[str, Step]):
         self.open: Mapping[str, Step] = opened
         """The steps that are neither settled nor pending, by path."""
         self.counts = counts
+        self.payload_bytes = indexes.payload_bytes
+        """Of all steps together: what the users' JSON takes of the memory."""
 
     @classmethod
     def of(cls, steps: Mapping[str, Step]) -> "StepMap":
@@ -157,7 +169,7 @@ class StepMap(Mapping[str, Step]):
     def waits(self, place: str) -> Iterable[str]:
         """The paths of the steps of this place that wait for signals: the one that has waited
         longest comes first, of those that began at the same instant the first path."""
-        return (path for _, path in self._indexes.waits.get(place, ()))
+        return (path for chunk in self._indexes.waits.get(place, ()) for _, path in chunk)
 
     def __getitem__(self, path: str) -> Step:
         return self._steps[path]
@@ -189,16 +201,20 @@ class _Edit:
         self._below = indexes.below
         self._waits = indexes.waits
         self._counts = counts
+        self._bytes = indexes.payload_bytes
         self._opened: dict[str, dict[str, bool]] = {}
-        self._waiting: dict[str, dict[Waiting, bool]] = {}
+        self._waiting: dict[str, dict[Row, bool]] = {}
 
     def put(self, path: str, step: Step | None) -> None:
         """Put the step in, or take what is at the path out."""
         before = self._steps.get(path)
         if step is not None:
             self._steps[path] = step
+            self._bytes += payload_bytes(step)
         elif before is not None:
             del self._steps[path]
+        if before is not None:
+            self._bytes -= payload_bytes(before)
         was_open = before is not None and before.status in OPEN_STEP
         is_open = step is not None and step.status in OPEN_STEP
         if not was_open and not is_open:
@@ -246,24 +262,17 @@ class _Edit:
             elif upper in below:
                 below = below.delete(upper)
         for place, changes in self._waiting.items():
-            waiting_now = _changed(waits.get(place, ()), changes)
+            waiting_now = waits.get(place, ())
+            for one, is_waiting in changes.items():
+                waiting_now = (with_row if is_waiting else without_row)(waiting_now, one)
             if waiting_now:
                 waits = waits.set(place, waiting_now)
             elif place in waits:
                 waits = waits.delete(place)
-        indexes = _Indexes(named=self._named.finish(), below=below, waits=waits)
+        indexes = _Indexes(
+            named=self._named.finish(), below=below, waits=waits, payload_bytes=self._bytes
+        )
         return self._steps.finish(), self._open.finish(), indexes, self._counts
-
-
-def _changed(waiting: tuple[Waiting, ...], changes: Mapping[Waiting, bool]) -> tuple[Waiting, ...]:
-    """The ordered rows with the changes."""
-    if len(changes) > 1:
-        kept = {one for one in waiting if one not in changes}
-        return tuple(sorted(kept | {one for one, waits in changes.items() if waits}))
-    ((one, waits),) = changes.items()
-    at = bisect_left(waiting, one)
-    after = at + (at < len(waiting) and waiting[at] == one)
-    return waiting[:at] + ((one,) if waits else ()) + waiting[after:]
 
 
 _NO_PATHS: "immutables.Map[str, None]" = immutables.Map()
@@ -271,6 +280,8 @@ _NO_STEPS: "immutables.Map[str, Step]" = immutables.Map()
 _EMPTY = StepMap(
     _NO_STEPS,
     _NO_STEPS,
-    _Indexes(named=immutables.Map(), below=immutables.Map(), waits=immutables.Map()),
+    _Indexes(
+        named=immutables.Map(), below=immutables.Map(), waits=immutables.Map(), payload_bytes=0
+    ),
     _NONE,
 )

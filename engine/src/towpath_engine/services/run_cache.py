@@ -9,11 +9,16 @@ from collections.abc import Callable
 
 from towpath_engine.core.model import Run
 from towpath_engine.core.states import SETTLED_RUN
+from towpath_engine.core.stepmap import StepMap
 from towpath_engine.metrics import Metrics
 
 _KEPT_SIGNALS_MAX = 1_000
 """A run that keeps more signals than this for later waits is read anew for each event: their sizes
 are summed for each, too."""
+_SHARE_MAX = 2
+"""A run may take one part in so many of the cache. One that is not kept is read anew for each
+event, with all that is open: of a map of 10,000 items at once that is 20,000 rows."""
+_ROW_BYTES = 1_024
 _SIGNAL_BYTES = 512
 """What a kept signal costs beside its payload, about."""
 
@@ -69,14 +74,15 @@ class RunCache:
         return entry[0]
 
     def put(self, run: Run) -> None:
-        """Keep the run as it was just committed. Settled runs and big ones are not kept."""
+        """Keep the run as it was just committed. Settled runs are not, nor one that would
+        take more than half of the cache."""
         self.drop(run.id)
         if run.status in SETTLED_RUN or len(run.kept) > _KEPT_SIGNALS_MAX:
             return
         if not self._owns(run.id):
             return
         size = _size(run)
-        if size > self._bytes_max // 16:
+        if size > self._bytes_max // _SHARE_MAX:
             return
         self._runs[run.id] = (run, size, self._era)
         self._bytes += size
@@ -105,14 +111,12 @@ class RunCache:
 
 
 def _size(run: Run) -> int:
-    """Payload bytes that the copy keeps alive; a step costs about a kilobyte by itself.
+    """Bytes that the copy keeps alive, about; a step takes some 800 bytes beside its payloads.
 
-    Only the run's own payloads, its few kept signals and a step count are summed: walking every
-    step on every commit would make an event cost more the longer a run lives.
+    Only the few kept signals are summed here: walking every step on every commit would make an
+    event cost more the longer a run lives.
     """
-    size = len(run.input) + len(run.context) + len(run.metadata) + 1_024 * (1 + len(run.steps))
-    if run.last_step is not None:
-        step = run.steps.get(run.last_step)
-        if step is not None and step.output is not None:
-            size += len(step.output) * len(run.steps)
+    steps = StepMap.of(run.steps)
+    size = len(run.input) + len(run.context) + len(run.metadata)
+    size += _ROW_BYTES * (1 + len(steps)) + steps.payload_bytes
     return size + sum(len(signal.payload) + _SIGNAL_BYTES for signal in run.kept)
