@@ -388,8 +388,10 @@ def test_how_a_run_ended_tells_what_became_of_its_undoing_and_what_helps() -> No
     story.fails("reserve", "Gone", retryable=False)
     told = summary(story.run, [])
     assert told.startswith(
-        "the run has settled: cancelled by ada (wrong order), and then an undo failed; "
+        "the run has settled: cancelled by ada (wrong order), "
+        "and then the undo of step 'reserve' failed, Gone: "
     )
+    assert "and then an undo failed; " in summary(replace(story.run, steps={}), [])
     assert told.endswith(f"`towpath retry {story.run.id}` goes on undoing")
     story.is_retried()
     story.completes("reserve")

@@ -95,7 +95,8 @@ def _tell(reply: RetriedRun, seen: replies.RunView | None) -> None:
     status = reply.status if seen is None else seen.status
     done = "this was done before" if reply.deduplicated is True else f"again: {steps}"
     print_line(f"Run {reply.run_id} is {status}; {done}.")
-    if error is not None:
+    # A run that goes on undoing keeps the error that it is undone for.
+    if error is not None and reply.status != "compensating":
         print_notice(f"it has ended once more: {error}")
 
 

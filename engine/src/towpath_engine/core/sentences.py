@@ -141,9 +141,17 @@ def _undoing(run: Run) -> str:
         case RunStatus.COMPENSATED if run.status is not RunStatus.COMPENSATED:
             return ", and its steps were undone"
         case RunStatus.COMPENSATION_FAILED:
-            return ", and then an undo failed"
+            return f", and then {_failed_undo(run)}"
         case _:
             return ""
+
+
+def _failed_undo(run: Run) -> str:
+    """Which undo failed and of what, if its row is loaded."""
+    for step in run.steps.values():
+        if step.status is StepStatus.COMPENSATION_FAILED and step.error is not None:
+            return f"the undo of step {step.path!r} failed, {failure_line(step.error)}"
+    return "an undo failed"
 
 
 def _ended_as(run: Run) -> str:

@@ -13,13 +13,14 @@ from towpath_engine.core.definition import WaitSpec
 from towpath_engine.core.explain import Reason, ReasonKind, reasons_of, wake_at_of
 from towpath_engine.core.model import Run
 from towpath_engine.core.sentences import Outbox, PauseFacts, ReasonFacts
-from towpath_engine.core.states import SETTLED_RUN, WaitReason
+from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus, WaitReason
 from towpath_engine.services.api.reading import read_at_rest
 from towpath_engine.services.api.router import RequestReader
 from towpath_engine.services.api.views import instant
 from towpath_engine.services.queue_look import QueueLook, QueueState
 from towpath_engine.services.shell import Shell
 from towpath_engine.store.insight import HeldPlace, QueuePlace
+from towpath_engine.store.interface import RowsRequest
 from towpath_engine.store.workers import TaskPlace, TaskWorkers
 from towpath_protocol.operation_replies import KeptSignalView, ReasonView, RunExplanation
 from towpath_protocol.operations import ExplainRun
@@ -71,7 +72,10 @@ class Explain:
         )
 
     async def _with_open_steps(self, run: Run) -> tuple[Run, int]:
-        """The run with its first open steps, and how many more there are."""
+        """The run with its first open steps, and how many more there are; of a settled one, with
+        the step whose undo has failed."""
+        if run.compensation is RunStatus.COMPENSATION_FAILED:
+            return await self._with_failed_undo(run), 0
         if run.status in SETTLED_RUN:
             return run, 0
         insight = self._shell.store.insight
@@ -80,6 +84,12 @@ class Explain:
         if len(steps) < REASONS_MAX:
             return opened, 0
         return opened, await insight.count_open_steps(run.id) - len(steps)
+
+    async def _with_failed_undo(self, run: Run) -> Run:
+        statuses = frozenset({StepStatus.COMPENSATION_FAILED})
+        async with self._shell.store.transaction() as tx:
+            rows = await tx.load_rows([RowsRequest(run_id=run.id, statuses=statuses)])
+        return replace(run, steps=rows.get(run.id, {}))
 
     async def _facts(
         self, run: Run, reasons: Sequence[Reason], kept: Sequence[KeptSignalView]
