@@ -44,7 +44,8 @@ def _outcome_of(step: Step, worker: str, salt: str) -> Report:
     if step.revival_count:
         # An operator who has a step go on has mended what failed, now and then.
         identity += f"/{step.revival_count}"
-    chance = hashlib.blake2b((salt + identity).encode(), digest_size=2).digest()[0] % 16
+    digest = hashlib.blake2b((salt + identity).encode(), digest_size=2).digest()
+    chance = digest[0] % 16
     events = (CustomEvent(name="seen", data=raw(identity)),) if chance in (0, 3, 6, 7, 8) else ()
     match chance:
         case 1 | 2:
@@ -54,7 +55,7 @@ def _outcome_of(step: Step, worker: str, salt: str) -> Report:
             error = Failure(type="Never", message="it failed", retry_after_ms=0)
             return StepFailed(worker_id=worker, error=error, events=events)
         case 4 | 5:
-            again_in = Again(after_ms=None if chance == 4 else 0)
+            again_in = Again(after_ms=(None, 0, 1_500)[digest[1] % 3])
             return StepCompleted(worker_id=worker, output=raw(identity), again=again_in)
         case _:
             patch = raw({"last": step.path, "n": step.visit})

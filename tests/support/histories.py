@@ -72,7 +72,8 @@ class World(Servers):
             (range(14, 16), lambda _: self.continues()),
             (range(16, 17), self._act_on_children),
             (range(17, 18), self._meddle),
-            (range(18, 20), self._hold),
+            (range(18, 19), self._meddle if self.run.status in SETTLED_RUN else self._hold),
+            (range(19, 20), self._hold),
             (range(20, 21), self._see_to_what_is_cancelled),
         )
         next(act for numbers, act in acts if which in numbers)(detail)
@@ -144,9 +145,11 @@ class World(Servers):
         found = [d for d in self.stream if self._is_cancelling(d)]
         if found:
             self.withdraws(found[detail % len(found)])
-        elif self.stream and detail % 4 == 0:
-            # Its attempt is not being cancelled: nobody wants it withdrawn.
-            token = self.stream[0].token
+        elif self.tokens_ever and detail % 4 == 0:
+            # Its attempt is not being cancelled, or is over: nobody wants it withdrawn any more.
+            live = sorted(live_tokens(self.run)) if detail % 3 else []
+            tokens = live or self.tokens_ever
+            token = tokens[detail % len(tokens)]
             cause = a_cause("withdrawn", token=token)
             self.happens(DispatchWithdrawn(seed=self.seed(), cause=cause, token=token))
 
@@ -211,6 +214,8 @@ class World(Servers):
                 self._operate(detail // 12, retry=True)
             case 2 | 3 | 4:
                 self._operate(detail // 12, retry=False)
+            case _ if self.run.status in SETTLED_RUN:
+                self._operate(detail // 12, retry=self.run.compensation is not None)
             case _:
                 pass
 

@@ -4,14 +4,18 @@ The watcher knows every row as a store would have it, and a model of its own of 
 in which order: it takes nothing on trust from the run that it watches.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
+from tests.support.undo_model import UndoModel
+from tests.support.ways import Ways
+from towpath_engine.core.agenda import Verb
 from towpath_engine.core.definition import Definition, ParallelSpec, StepDef
 from towpath_engine.core.effects import (
     ConsumeSignal,
+    ContinueLater,
     Decision,
     DispatchStep,
     KeepSignal,
@@ -45,6 +49,7 @@ from towpath_engine.core.states import (
     SETTLED_STEP,
     WHOLE,
     RunStatus,
+    StepKind,
     StepStatus,
     WaitReason,
 )
@@ -62,8 +67,6 @@ _ATTEMPT: Final = frozenset({StepStatus.DISPATCHED, StepStatus.RUNNING})
 _OUTLIVES: Final = frozenset({StepStatus.CANCELLING, StepStatus.COMPENSATING})
 """What may be open although the list that it belongs to is over."""
 _BEGUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING})
-Visit = tuple[str, int]
-"""A path and the number of a visit."""
 
 
 class Watcher:
@@ -80,12 +83,18 @@ class Watcher:
         self._kept: set[int] = set()
         self._open: dict[str, Step] = {}
         self.undo = UndoModel()
+        self.ways = Ways(run.definition)
 
     def check(
         self, before: Run, event: Event, decision: Decision, rows: Mapping[str, Step]
     ) -> None:
         """Hold the decision, and the `rows` that there are after it, to all invariants."""
         run = decision.run
+        if isinstance(event, CancelRequested) and decision.verdict is Verdict.APPLIED:
+            wanted = event.compensate
+            self.undo.cancel_compensates = (
+                run.definition.undo_on_failure if wanted is None else wanted
+            )
         for step in decision.changed:
             self._open.pop(step.path, None)
             if step.status in OPEN_STEP:
@@ -94,6 +103,7 @@ class Watcher:
         self._check_history(decision, rows)
         self._check_dispatches(before, event, decision, rows)
         self._check_signals(decision)
+        check_agenda(decision)
         self._check_size(before, event, decision)
         if decision.verdict is Verdict.APPLIED and decision.changed:
             self._check_open(run, rows)
@@ -123,6 +133,8 @@ class Watcher:
             self._facts.add(fact)
             self._check_key(transition)
             self.undo.see(transition, self._step_def(transition))
+            self.ways.see(transition, rows)
+            self._check_lost_effects(decision.run, transition)
         for step in decision.changed:
             written = self._chain.get(step.path, "pending")
             assert step.status.value == written, f"{step.path} is {step.status}, not {written}"
@@ -170,12 +182,12 @@ class Watcher:
             assert effect.token not in self._tokens, "a token belongs to one attempt"
             self._tokens.add(effect.token)
             assert holder_of_step(decision.run, step, event.gate) is None, "the gate is closed"
-            self._check_message(step, effect)
+            self._check_message(step, effect, decision.run.limits.payload_bytes_max)
         if before.ending is not None and not isinstance(event, REVIVALS):
             begun = [t for t in decision.transitions if t.what == StepChange.DISPATCHED]
             assert all(t.before == StepStatus.COMPENSATING for t in begun), "only undos begin"
 
-    def _check_message(self, step: Step, effect: DispatchStep) -> None:
+    def _check_message(self, step: Step, effect: DispatchStep, bytes_max: int) -> None:
         body = msgspec.json.decode(effect.body, type=StepDispatch)
         is_undo = step.status is StepStatus.COMPENSATING
         assert body.step == told_path(step.path)
@@ -187,7 +199,8 @@ class Watcher:
         assert step.task == ("undo" if is_undo else "work")
         if body.compensation is not None:
             assert body.compensation.step == body.step
-            assert bytes(body.compensation.output) == step.output, "it undoes another output"
+            told = step.output if len(step.output or b"") <= bytes_max else b"null"
+            assert bytes(body.compensation.output) == told, "it undoes another output"
 
     def _check_signals(self, decision: Decision) -> None:
         """Each signal is consumed once, and what was not is kept, after the end for a retry."""
@@ -216,6 +229,19 @@ class Watcher:
         count = len(decision.transitions)
         assert count <= most + ENTRY_MAX + times * root, f"{count} transitions in one decision"
 
+    def _check_lost_effects(self, run: Run, transition: Transition) -> None:
+        """An attempt whose effect would be undone is not given up while it may still succeed."""
+        step_def = self._step_def(transition)
+        attempts = {StepStatus.DISPATCHED.value, StepStatus.RUNNING.value}
+        if step_def is None or step_def.compensate is None or step_def.kind is not StepKind.TASK:
+            return
+        if transition.what != StepChange.CANCELLED or transition.before not in attempts:
+            return
+        wanted = run.definition.undo_on_failure
+        if run.ending is RunStatus.CANCELLED:
+            wanted = self.undo.cancel_compensates
+        assert not wanted, f"an effect of {transition.step} may be lost"
+
     # What is open
 
     def _check_open(self, run: Run, rows: Mapping[str, Step]) -> None:
@@ -239,9 +265,12 @@ class Watcher:
         for step in self._open.values():
             if step.kind in WHOLE and _has_below(step):
                 _check_parts(self._definition, step, rows)
+            if step.kind in PART:
+                self._check_list(step.path)
             assert not _has_below(step) or step.path in owners, (
                 f"{step.path} is open without a reason"
             )
+        self._check_list("")
         if run.status in _BEGUN:
             leaves = [s for s in self._open.values() if not _has_below(s)]
             assert leaves, "a run that has begun has an open step"
@@ -254,15 +283,23 @@ class Watcher:
             assert len(undos) <= 1, "one undo at a time"
             assert bool(undos) != bool(cancelling), "undoing waits for what is being cancelled"
 
+    def _check_list(self, owner: str) -> None:
+        """A sequence has one open step at a time."""
+        if self._definition.lists[place_of(owner)].is_dag:
+            return
+        found = [
+            step.path
+            for step in self._open.values()
+            if step.status not in _OUTLIVES
+            and step.kind not in PART
+            and upper_of(step.path) == owner
+        ]
+        assert len(found) <= 1, f"{found} are open at once"
+
     def _check_end(
         self, before: Run, event: Event, decision: Decision, rows: Mapping[str, Step]
     ) -> None:
         run = decision.run
-        if isinstance(event, CancelRequested) and decision.verdict is Verdict.APPLIED:
-            wanted = event.compensate
-            self.undo.cancel_compensates = (
-                run.definition.undo_on_failure if wanted is None else wanted
-            )
         if before.status in SETTLED_RUN and not isinstance(event, REVIVALS):
             assert decision.run is before, "settled is settled"
         if run.status not in SETTLED_RUN:
@@ -275,90 +312,6 @@ class Watcher:
         assert not unsettled, f"steps never reached are skipped: {unsettled}"
         if before.status not in SETTLED_RUN or isinstance(event, REVIVALS):
             self.undo.check_end(run)
-
-
-class UndoModel:
-    """What was completed and must be undone, the last first, as the history tells it."""
-
-    def __init__(self) -> None:
-        self.stack: list[Visit] = []
-        self.current: Visit | None = None
-        self.undone: set[Visit] = set()
-        self.cancel_compensates = False
-
-    def see(self, transition: Transition, step_def: StepDef | None) -> None:
-        """Follow the history by one transition."""
-        if step_def is None or transition.step is None:
-            return
-        visit = (live_path(transition.step), transition.visit or 0)
-        match transition.what:
-            case StepChange.COMPLETED if step_def.compensate is not None:
-                self.stack.append(visit)
-            case StepChange.COMPENSATING if transition.before == StepStatus.COMPLETED:
-                assert self.current is None, f"{visit} and {self.current} are undone at once"
-                assert self.stack, f"{visit} is undone, but was not completed"
-                top = self.stack.pop()
-                assert visit == top, f"{visit} is undone before {top}"
-                self.current = visit
-            case StepChange.COMPENSATING:
-                assert self.current == visit, f"{visit} goes on, but {self.current} had failed"
-            case StepChange.COMPENSATED:
-                assert self.current == visit
-                assert visit not in self.undone, f"{visit} is undone twice"
-                self.undone.add(visit)
-                self.current = None
-            case _:
-                pass
-
-    def check_chain(self, run: Run, rows: Mapping[str, Step]) -> None:
-        """The stack that is stored is the one that the history tells."""
-        found = list(_chain_of(run, rows))
-        expected = self.stack[::-1]
-        begun = expected if self.current is None else [self.current, *expected]
-        assert found in (expected, begun), f"to be undone: {found}, not {begun}"
-
-    def check_end(self, run: Run) -> None:
-        """The final status and `compensation` say what became of the undoing."""
-        undone = run.compensation is not None
-        assert undone == bool(self.undone or self.current is not None), (
-            f"{run.status} with {run.compensation}: {len(self.undone)} undone, {self.current}"
-        )
-        match run.compensation:
-            case None:
-                assert run.status not in (RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED)
-                wanted = {
-                    RunStatus.FAILED: run.definition.undo_on_failure,
-                    RunStatus.TIMED_OUT: run.definition.undo_on_failure,
-                    RunStatus.CANCELLED: self.cancel_compensates,
-                }.get(run.status, False)
-                assert not (wanted and self.stack), f"{run.status}, not undone: {self.stack}"
-            case RunStatus.COMPENSATED:
-                assert not self.stack
-                assert self.current is None
-                assert run.status in _WITH_BOTH | {RunStatus.COMPENSATED}
-            case RunStatus.COMPENSATION_FAILED:
-                assert self.current is not None
-                assert run.status in _WITH_BOTH | {RunStatus.COMPENSATION_FAILED}
-            case _:
-                raise AssertionError(f"a settled run is {run.compensation}")
-
-
-_WITH_BOTH: Final = {RunStatus.CANCELLED, RunStatus.TIMED_OUT}
-
-
-def _chain_of(run: Run, rows: Mapping[str, Step]) -> Iterator[Visit]:
-    """The stored undo stack, the top first."""
-    top = run.undo_top
-    while top:
-        path, _, number = top.rpartition("#")
-        row = rows.get(top)
-        if row is None:
-            row = rows[path]
-            assert row.visit == int(number), f"{top} is on the stack, the row is {row.visit}"
-        assert row.undo_below is not None, f"{top} is on the stack and says not what is below"
-        assert row.status in (StepStatus.COMPLETED, StepStatus.COMPENSATING), f"{top}: {row.status}"
-        yield (path, int(number))
-        top = row.undo_below
 
 
 def part_paths(definition: Definition, whole: Step) -> list[str]:
@@ -376,9 +329,11 @@ def _check_parts(definition: Definition, whole: Step, rows: Mapping[str, Step]) 
     started = [rows[path] for path in part_paths(definition, whole)]
     opened = sum(part.status in OPEN_STEP for part in started)
     failed = sum(part.status is StepStatus.FAILED for part in started)
+    size = sum(len(one.output or b"") for one in started if one.status is StepStatus.COMPLETED)
     parts = whole.parts
     assert parts is not None
     assert parts.started <= parts.total
+    assert parts.size == size, f"{whole.path} counts {parts.size} bytes of {size}"
     assert (parts.open, parts.failed) == (opened, failed), (
         f"{whole.path} counts {parts}, but {opened} are open and {failed} have failed"
     )
@@ -396,6 +351,21 @@ def live_tokens(run: Run) -> set[str]:
 def is_split(run: Run) -> bool:
     """Whether something is left to be done at once; what only a retry may go on with is not."""
     return run.cursor is not None and not run.cursor.split("\n")[-1].startswith("later ")
+
+
+def check_agenda(decision: Decision) -> None:
+    """Between two decisions nothing is left to do, or the run goes on with it at once; a settled
+    run has only what a retry may go on with."""
+    run = decision.run
+    for entry in (run.cursor or "").splitlines():
+        verb, _, path = entry.removeprefix("later ").partition(" ")
+        assert Verb(verb) is not Verb.LATER, f"{entry!r} is put off twice"
+        assert not path or place_of(path) in {*run.definition.steps, *run.definition.lists}
+        assert run.status not in SETTLED_RUN or entry.startswith("later "), f"{entry!r} is left"
+    if decision.verdict is Verdict.APPLIED:
+        goes_on = any(isinstance(effect, ContinueLater) for effect in decision.effects)
+        assert goes_on == is_split(run), f"what is left: {run.cursor!r}, goes on: {goes_on}"
+    assert run.status in SETTLED_RUN or run.cursor is None or is_split(run), run.cursor
 
 
 def is_alive(run: Run, opened: Collection[Step]) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from msgspec import Struct, field
 
+from tests.support.aims import Aim, aim_of, run_aims, step_aims
 from towpath_engine.core.effects import Decision
 from towpath_engine.core.events import Event
 from towpath_engine.core.model import Run
@@ -21,6 +22,8 @@ class Tally(Struct):
     run_pairs: Counter[Pair] = field(default_factory=Counter[Pair])
     step_pairs: Counter[Pair] = field(default_factory=Counter[Pair])
     events: Counter[tuple[str, str, str]] = field(default_factory=Counter[tuple[str, str, str]])
+    aims: Counter[Aim] = field(default_factory=Counter[Aim])
+    """By the state of a row and the event: how often such an event found a row in that state."""
     ends: Counter[Pair] = field(default_factory=Counter[Pair])
     """By status and what became of the undoing."""
     loads: Counter[str] = field(default_factory=Counter[str])
@@ -31,6 +34,9 @@ class Tally(Struct):
     def add(self, run: Run, event: Event, decision: Decision) -> None:
         """Count a decision."""
         self.events[(run.status.value, type(event).__name__, decision.verdict.value)] += 1
+        aim = aim_of(run, event)
+        if aim is not None:
+            self.aims[aim] += 1
         for transition in decision.transitions:
             pairs = self.run_pairs if transition.step is None else self.step_pairs
             pairs[(transition.before or "", transition.what)] += 1
@@ -49,6 +55,7 @@ class Tally(Struct):
         self.run_pairs.update(other.run_pairs)
         self.step_pairs.update(other.step_pairs)
         self.events.update(other.events)
+        self.aims.update(other.aims)
         self.ends.update(other.ends)
         self.loads.update(other.loads)
 
@@ -56,6 +63,12 @@ class Tally(Struct):
         """The legal pairs of the tables that no history has shown."""
         seen = set(self.run_pairs) | set(self.step_pairs) | set(impossible)
         return sorted(legal_pairs() - seen)
+
+    def never_met(self) -> list[Aim]:
+        """The events that no history has shown in a state of a run or row in which they may come,
+        whatever becomes of them."""
+        runs = {(status, event) for status, event, _ in self.events}
+        return sorted((run_aims() - runs) | (step_aims() - set(self.aims)))
 
     def lines(self) -> list[str]:
         """The report."""
@@ -66,6 +79,7 @@ class Tally(Struct):
         for title, counts in (("run", self.run_pairs), ("step", self.step_pairs)):
             lines += [f"  {title} {a:<20} {b:<26} {n}" for (a, b), n in sorted(counts.items())]
         lines += [f"  {a:<14} {b:<18} {c:<8} {n}" for (a, b, c), n in sorted(self.events.items())]
+        lines += [f"  row {a:<28} {b:<18} {n}" for (a, b), n in sorted(self.aims.items())]
         lines += [f"  rows asked for at {a:<18} {n}" for a, n in sorted(self.loads.items())]
         return lines
 

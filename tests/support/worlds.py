@@ -54,6 +54,8 @@ class Servers(Story):
         self, run: Run, tally: Tally, *, harmless: bool = False, thorough: bool = True
     ) -> None:
         super().__init__(run)
+        self.first = run
+        """The run as it was created."""
         self.tally = tally
         self.harmless = harmless
         self.thorough = thorough

@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import BEGIN, a_run
-from tests.support.drawn_definitions import definitions, document_of, unread
+from tests.support.drawn_definitions import definition_of, definitions, document_of, unread
 from tests.support.histories import World
+from tests.support.replays import check_replays
 from tests.support.shrinking import shown, shrunk
 from tests.support.tallies import Pair, Tally, legal_pairs
 from towpath_engine.core.definition import Definition
@@ -43,9 +44,19 @@ OTHER_LIMITS: Final = (
     CoreLimits(
         transitions_per_decision_max=20, releases_in_a_row_max=4, transitions_per_run_max=60
     ),
-)
-"""The smaller a decision may be, the more often one is split; a small run is soon too big."""
-HISTORIES_PER_DEFINITION: Final = 4
+    CoreLimits(
+        releases_in_a_row_max=4, open_steps_per_run_max=8, events_per_report_max=0,
+        error_bytes_max=300, progress_bytes_max=2,
+    ),
+    CoreLimits(
+        transitions_per_decision_max=7, releases_in_a_row_max=4, payload_bytes_max=90,
+        joined_output_bytes_max=150, metadata_bytes_max=40, signals_kept_max=2,
+    ),
+    CoreLimits(releases_in_a_row_max=2, dispatch_bytes_max=1_150, signals_kept_bytes_max=9),
+)  # fmt: skip
+"""The smaller a decision may be, the more often one is split; a small run is soon too big, and
+small payloads are soon too large."""
+HISTORIES_PER_DEFINITION: Final = 8
 CHUNK: Final = 1_000
 
 
@@ -72,7 +83,7 @@ def explore(
     definition: Definition, numbers: list[int], tally: Tally, *, thorough: bool = True
 ) -> World:
     """One history: chaos as the numbers say, then calm until the run has settled; then operators
-    may have it go on, and so to the end once more."""
+    may have it go on, and so to the end once more. A `thorough` one is replayed, too."""
     choice = sum(numbers)
     start_at = BEGIN + timedelta(seconds=30) if choice % 4 == 1 else None
     run = a_run(
@@ -92,18 +103,20 @@ def explore(
         # Settled is settled: nothing changes, but by an operator's will.
         world.act(number)
     world.calm()
+    if thorough:
+        check_replays(world.first, world)
     tally.end(world.run)
     return world
 
 
 def explore_seed(seed: int, tally: Tally, *, thorough: bool = True) -> None:
     """The history with this number; a failing one is told with the smallest that fails so."""
-    document = document_of(seed // HISTORIES_PER_DEFINITION)
+    number = seed // HISTORIES_PER_DEFINITION
     numbers = numbers_of(seed)
     try:
-        explore(parse_definition(document), numbers, tally, thorough=thorough)
+        explore(definition_of(number), numbers, tally, thorough=thorough)
     except Exception as error:
-        small = shrunk(document, numbers, why_it_fails)
+        small = shrunk(document_of(number), numbers, why_it_fails)
         raise AssertionError(f"history {seed}: {error!r}\n{shown(*small)}") from error
 
 

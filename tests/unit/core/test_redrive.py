@@ -2,8 +2,9 @@
 
 import msgspec
 
-from tests.support.builders import a_choice, a_task, a_wait
+from tests.support.builders import a_choice, a_pass, a_task, a_wait
 from tests.support.scenario import Story, given
+from towpath_engine.core.limits import CoreLimits
 
 
 def failed_at_second() -> Story:
@@ -164,3 +165,24 @@ def test_a_run_may_be_retried_and_redriven_many_times() -> None:
     assert len(set(keys)) == 5
     assert story.run.revival_count == 10
     assert story.status("third") == "skipped"
+
+
+def test_a_list_that_was_cut_off_after_a_skipped_step_goes_on_behind_it() -> None:
+    inner = [a_pass("never", when="false", limit=1), a_task("work")]
+    story = given(
+        a_wait("other"),
+        {"name": "whole", "parallel": {"branches": {"a": inner}}},
+        a_pass("last", after=["other", "whole"]),
+        timeout="10s",
+        limits=CoreLimits(transitions_per_decision_max=5),
+    )
+    assert story.whats("whole/a/never") == ["step-skipped"], "and there the decision was split"
+    assert story.run.cursor is not None
+    story.time_passes_until_due(None)
+    story.continues()
+    story.loads_all()
+    story.is_redriven("other")
+    while story.run.cursor is not None:
+        story.continues()
+    assert story.status("whole/a/work") == "dispatched"
+    assert story.whats("whole/a/never") == ["step-skipped"]

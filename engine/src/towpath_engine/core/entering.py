@@ -94,7 +94,7 @@ def _visited(changes: Changes, path: str, step_def: StepDef) -> Step:
     owner = upper_of(path)
     spec = step_def.spec
     queue, task = (spec.queue, spec.task) if isinstance(spec, TaskSpec) else (None, None)
-    came_from = changes.owner_last_step(owner)
+    came_from = changes.owner_came_from(owner)
     if not changes.reached(owner, step_def.index):
         changes.reach(owner, step_def.index)
         first = changes.unreached(step_def, owner)

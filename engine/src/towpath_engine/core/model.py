@@ -239,7 +239,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """What is left to do when a decision was split, as `core.agenda` writes it; else None. It
     stays when the run settles instead: a retry goes on there."""
     last_step: str | None = None
-    """Path of the step that settled last: the origin of the edge, `prev` in expressions."""
+    """Path of the step of the workflow's own list that settled last: where the list goes on. `prev`
+    in expressions is that step, or, if it was skipped, the one it was come to from."""
     signal_count: int = 0
     """Signals ever received: numbers the next one."""
     reached: bytes = b""

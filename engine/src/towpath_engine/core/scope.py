@@ -61,7 +61,7 @@ class Scope:
             case "now":
                 return changes.now
             case "prev":
-                previous = changes.owner_last_step(self._owner)
+                previous = changes.owner_came_from(self._owner)
                 return None if previous is None else self._output_of(previous)
             case "output":
                 output = self._output

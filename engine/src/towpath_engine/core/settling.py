@@ -55,6 +55,7 @@ def skip_step(changes: Changes, step: Step) -> None:
     """The step's `when` was false."""
     skipped = replace(step, settled_at=changes.now)
     changes.move(skipped, StepChange.SKIPPED, {"reason": "when"})
+    changes.settle_last(step.path)
     go_on(changes, step, changes.definition_of(step.path).successor)
 
 
@@ -180,8 +181,8 @@ def _run_output(changes: Changes) -> bytes:
 
 
 def last_output(changes: Changes, owner: str) -> bytes:
-    """The output of the step of the owner's list that settled last; null if it has none."""
-    path = changes.owner_last_step(owner)
+    """The output of the step of the owner's list that ran last; null if it has none."""
+    path = changes.owner_came_from(owner)
     last = None if path is None else changes.need(path)
     if last is None or last.status is not StepStatus.COMPLETED or last.output is None:
         return NULL
