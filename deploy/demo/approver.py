@@ -22,7 +22,14 @@ from deploy.demo.orders import Order, distinct, read_orders
 
 ROUND_SECONDS: Final = 1.0
 AT_ONCE: Final = 16
-SETTLED: Final = {"completed", "failed", "cancelled", "timed_out"}
+SETTLED: Final = {
+    "completed",
+    "failed",
+    "cancelled",
+    "timed_out",
+    "compensated",
+    "compensation_failed",
+}
 
 
 class RunSummary(Struct):

@@ -16,48 +16,74 @@ import msgspec
 from msgspec import Struct
 
 
+class Article(Struct, frozen=True):
+    """One article of an order; how many of it decides nothing."""
+
+    sku: str
+
+
 class Line(Struct, frozen=True):
-    """The fields of an order that decide its outcome."""
+    """The fields of an order that decide its outcome; `sku` stands for a list of one article."""
 
     order_id: str
     customer: str
-    sku: str
     total: int
     card: str
+    sku: str | None = None
+    articles: list[Article] = []
     decision: str = "approve"
 
 
 class Expected(Struct, frozen=True):
     """The end of one order's run. `charged` is the exact amount the card pays, 0 for nothing.
 
-    `reason` is the error type of a failed run, else the outcome in its output. `tasks` are the
-    task steps that complete, in order; `failed_step` the one that fails the run.
+    `reason` is the error type of a failed run, else the outcome in its output. `tasks` are the task
+    steps that complete and stay so, `undone` those that are undone, `failed` those that fail.
+    `reserved` are the reservations in the order of the articles; each ends with the parcel
+    (`shipped`) or is given back once.
     """
 
     status: str
     reason: str
     charged: int
     tasks: tuple[str, ...]
-    failed_step: str | None = None
+    undone: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+    shipped: bool = False
     tracking: str | None = None
     message: str | None = None
 
 
 def expected_of(line: Line) -> Expected:
     """Follow one order through the rules."""
-    if line.sku.startswith("SOLDOUT-"):
-        return Expected("failed", "OutOfStock", 0, (), failed_step="reserve")
+    skus = [article.sku for article in line.articles] or [str(line.sku)]
+    there = [number for number, sku in enumerate(skus) if not sku.startswith("SOLDOUT-")]
+    gone = [number for number in range(len(skus)) if number not in there]
+    missing = tuple(f"reserve[{number}]/shelf" for number in gone)
+    if not there:
+        return Expected("failed", "OutOfStock", 0, (), failed=missing)
+    shelves = tuple(f"reserve[{number}]/shelf" for number in there)
+    reserved = tuple(f"R-{line.order_id}-{number}" for number in there)
     if line.total > 1_000 and line.decision == "decline":
-        return Expected("completed", "declined", 0, ("reserve",))
+        releases = tuple(f"give_back[{number}]/release" for number in range(len(there)))
+        tasks = (*shelves, *releases)
+        return Expected("completed", "declined", 0, tasks, failed=missing, reserved=reserved)
     if line.total > 0 and line.card.endswith("0002"):
-        return Expected("failed", "CardRefused", 0, ("reserve",), failed_step="charge")
+        failed = (*missing, "charge")
+        return Expected(
+            "compensated", "CardRefused", 0, (), undone=shelves, failed=failed, reserved=reserved
+        )
     charge = ("charge",) if line.total > 0 else ()
     tracking = f"TRK-{zlib.crc32(line.order_id.encode()):08x}"
     return Expected(
         "completed",
-        "shipped",
+        "shipped in part" if missing else "shipped",
         line.total,
-        ("reserve", *charge, "ship", "notify"),
+        (*shelves, *charge, "ship", "notify"),
+        failed=missing,
+        reserved=reserved,
+        shipped=True,
         tracking=tracking,
         message=f"Dear {line.customer}, your parcel {tracking} is on its way.",
     )

@@ -14,7 +14,9 @@ from deploy.demo.expected import Expected
 
 AT_ONCE: Final = 16
 PAGE: Final = 500
-SETTLED: Final = frozenset({"completed", "failed", "cancelled", "timed_out"})
+SETTLED: Final = frozenset({
+    "completed", "failed", "cancelled", "timed_out", "compensated", "compensation_failed",
+})  # fmt: skip
 
 
 class RunSummary(Struct):
@@ -73,6 +75,18 @@ class Effect(Struct):
     idempotency_key: str
     order_id: str | None = None
     amount: int = 0
+    reservations: list[str] = []
+
+
+class Change(Struct):
+    """A line of `run.history`."""
+
+    what: str
+    step: str | None = None
+
+
+class History(Struct):
+    transitions: list[Change]
 
 
 class Verdict(Struct):
@@ -122,8 +136,10 @@ async def judge(
             found = differences_of(order_id, by_key[order_id], wanted)
             differences += [f"{order_id}: {one}" for one in found]
     differences += charge_differences(effects, expected)
+    differences += stock_differences(effects, expected)
+    differences += await order_differences(api, runs, at_once)
     steps = [step for run in runs for step in run.steps if step.kind == "task"]
-    completed = [step for step in steps if step.status == "completed"]
+    completed = [step for step in steps if step.status in {"completed", "compensated"}]
     completed_by = Counter(worker_name(step.worker_id, names_by_pid) for step in completed)
     return Verdict(
         differences=differences,
@@ -161,13 +177,16 @@ def runs_per_order(runs: list[RunView], expected: dict[str, Expected]) -> list[s
 def differences_of(order_id: str, run: RunView, wanted: Expected) -> list[str]:
     """What is not as expected about one run: end, reason, amount, steps, texts."""
     output = run.output
-    tasks = tuple(s.step for s in run.steps if s.kind == "task" and s.status == "completed")
-    failed = [s.step for s in run.steps if s.status == "failed"]
+
+    def tasks(status: str) -> list[str]:
+        return sorted(one.step for one in run.steps if (one.kind, one.status) == ("task", status))
+
     pairs: list[tuple[str, object, object]] = [
         ("status", run.status, wanted.status),
         ("outcome", outcome_name(run), f"{wanted.status} ({wanted.reason})"),
-        ("completed tasks", sorted(tasks), sorted(wanted.tasks)),
-        ("failed steps", failed, [wanted.failed_step] if wanted.failed_step else []),
+        ("completed tasks", tasks("completed"), sorted(wanted.tasks)),
+        ("undone tasks", tasks("compensated"), sorted(wanted.undone)),
+        ("failed tasks", tasks("failed"), sorted(wanted.failed)),
         ("charged", output.charged if output else 0, wanted.charged),
         ("tracking", output.tracking if output else None, wanted.tracking),
         ("message", output.message if output else None, wanted.message),
@@ -192,6 +211,54 @@ def charge_differences(
         if amounts != ([wanted.charged] if wanted.charged else []):
             faults.append(f"{order_id}: the gateway saw {amounts}, not {wanted.charged}")
     return faults + [f"{order_id}: charged, but unknown" for order_id in charges]
+
+
+def stock_differences(effects: dict[str, list[Effect]], expected: dict[str, Expected]) -> list[str]:
+    """Each reservation was made, and then shipped or given back: each under one idempotency key."""
+    seen: dict[str, Counter[str]] = {"reserve": Counter(), "ship": Counter(), "release": Counter()}
+    keys = {
+        (one.task.partition(".")[2], reservation, one.idempotency_key)
+        for lines in effects.values()
+        for one in lines
+        if one.what == "done"
+        for reservation in one.reservations
+    }
+    for task, reservation, _ in keys:
+        seen[task][reservation] += 1
+    reserved = Counter(name for one in expected.values() for name in one.reserved)
+    shipped = Counter(name for one in expected.values() if one.shipped for name in one.reserved)
+    wanted = {"reserve": reserved, "ship": shipped, "release": reserved - shipped}
+    return [
+        f"{name}: {task} was done {seen[task][name]} times, not {wanted[task][name]}"
+        for task in wanted
+        for name in sorted(seen[task].keys() | wanted[task].keys())
+        if seen[task][name] != wanted[task][name]
+    ]
+
+
+async def order_differences(
+    api: PlainApi, runs: list[RunView], at_once: asyncio.Semaphore
+) -> list[str]:
+    """The steps of each undone run were undone in the reverse order of their completion."""
+
+    async def check(run: RunView) -> str | None:
+        async with at_once:
+            wanted = {"run_id": run.run_id, "limit": PAGE}
+            changes = (await api.call("run.history", wanted, History)).transitions
+        return undone_in_reverse(run.key or run.run_id, changes)
+
+    undone = [run for run in runs if run.status == "compensated"]
+    found = await asyncio.gather(*(check(run) for run in undone))
+    return [one for one in found if one is not None]
+
+
+def undone_in_reverse(name: str, changes: list[Change]) -> str | None:
+    """What is wrong with the order of the undos in a history, if anything."""
+    undone = [one.step for one in changes if one.what == "step-compensated"]
+    completed = [one.step for one in changes if one.what == "step-completed" and one.step in undone]
+    if undone == completed[::-1]:
+        return None
+    return f"{name}: completed {completed}, undone {undone}"
 
 
 def repeated_attempts(effects: dict[str, list[Effect]]) -> int:

@@ -43,14 +43,20 @@ def total(source: random.Random, number: int) -> int:
     return source.randint(1_001, 90_000) if roll < 0.3 else source.randint(1, 999)
 
 
+def article(source: random.Random) -> dict[str, object]:
+    """So many of one article, of which one in sixteen is sold out."""
+    sku = source.choice(SKUS)
+    gone = source.random() < 0.06
+    return {"sku": f"SOLDOUT-{sku}" if gone else sku, "quantity": source.randint(1, 12)}
+
+
 def one_order(source: random.Random, number: int) -> dict[str, object]:
     """The order with this number."""
-    sku = source.choice(SKUS)
+    articles = [article(source) for _ in range(source.choice((1, 1, 2, 3, 4)))]
     order: dict[str, object] = {
         "order_id": order_id(number),
         "customer": source.choice(CUSTOMERS),
-        "sku": f"SOLDOUT-{sku}" if source.random() < 0.06 else sku,
-        "quantity": source.randint(1, 12),
+        **(articles[0] if len(articles) == 1 else {"articles": articles}),
         "total": total(source, number),
         "card": REFUSED_CARD if source.random() < 0.08 else GOOD_CARD,
     }

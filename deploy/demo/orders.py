@@ -18,17 +18,37 @@ ORDERS_MAX: Final = 100_000
 TOTAL_DIGITS_MAX: Final = 60
 
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
+Quantity = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class Order(Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the file. `total` is a whole number of currency units, of any size."""
+class Article(Struct, frozen=True, forbid_unknown_fields=True):
+    """So many of one article."""
+
+    sku: Text
+    quantity: Quantity
+
+
+class Line(Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of the file. One article stands in it directly, several as `articles`."""
 
     order_id: Text
     customer: Text
-    sku: Text
-    quantity: Annotated[int, Meta(ge=1, le=1_000_000)]
     total: int
     card: Annotated[str, Meta(pattern=r"^[0-9]{12,19}$")]
+    sku: Text | None = None
+    quantity: Quantity | None = None
+    articles: Annotated[tuple[Article, ...], Meta(min_length=1, max_length=20)] | None = None
+    decision: Literal["approve", "decline"] = "approve"
+
+
+class Order(Struct, frozen=True):
+    """One order. `total` is a whole number of currency units, of any size."""
+
+    order_id: str
+    customer: str
+    articles: tuple[Article, ...]
+    total: int
+    card: str
     decision: Literal["approve", "decline"] = "approve"
 
     @property
@@ -93,13 +113,32 @@ def _parse(line: bytes) -> Order:
     """One order; raises ValueError (msgspec's errors are ValueErrors) with the fault."""
     if len(line) > LINE_BYTES_MAX:
         raise ValueError(f"{len(line)} bytes in one line; the most is {LINE_BYTES_MAX}")
-    order = msgspec.json.decode(line, type=Order)
+    found = msgspec.json.decode(line, type=Line)
+    order = Order(
+        order_id=found.order_id,
+        customer=found.customer,
+        articles=_articles(found),
+        total=found.total,
+        card=found.card,
+        decision=found.decision,
+    )
     if order.total < 0:
         raise ValueError("total is negative")
     if order.total >= 10**TOTAL_DIGITS_MAX:
         raise ValueError(f"total has more than {TOTAL_DIGITS_MAX} digits")
-    for name in ("order_id", "customer", "sku"):
-        value = str(getattr(order, name))
+    texts = [("order_id", order.order_id), ("customer", order.customer)]
+    for name, value in [*texts, *(("sku", article.sku) for article in order.articles)]:
         if value != value.strip() or not value.isprintable():
             raise ValueError(f"{name} has outer blanks or unprintable characters")
     return order
+
+
+def _articles(line: Line) -> tuple[Article, ...]:
+    if line.articles is not None:
+        if line.sku is not None or line.quantity is not None:
+            raise ValueError("sku and quantity stand beside articles; one or the other")
+        return line.articles
+    if line.sku is None or line.quantity is None:
+        missing = "sku" if line.sku is None else "quantity"
+        raise ValueError(f"Object missing required field `{missing}`")
+    return (Article(line.sku, line.quantity),)

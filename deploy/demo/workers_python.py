@@ -27,11 +27,23 @@ class GatewayBusyError(Exception):
     """The payment gateway is overloaded; the next attempts may get through."""
 
 
+class WarehouseBusyError(Exception):
+    """The warehouse turns away the first attempt to give back three, six, nine of an article."""
+
+
 class Reserve(Struct, frozen=True):
-    """Input of `inventory.reserve`."""
+    """Input of `inventory.reserve`: the article in this line of the order, from 0."""
 
     order_id: str
+    line: int
     sku: str
+    quantity: int
+
+
+class Reserved(Struct, frozen=True):
+    """Output of `inventory.reserve` and input of `inventory.release`."""
+
+    reservation: str
     quantity: int
 
 
@@ -47,7 +59,7 @@ class Ship(Struct, frozen=True):
     """Input of `shipping.ship`."""
 
     order_id: str
-    reservation: str
+    reservations: list[str]
 
 
 class Notify(Struct, frozen=True):
@@ -82,18 +94,27 @@ def busy_attempts(order_id: str) -> int:
 
 
 def add_inventory(worker: Worker, effects: Effects) -> None:
-    """`inventory.reserve`, which the Node.js worker knows, too."""
+    """`inventory.reserve` and what undoes it; the Node.js worker knows them, too."""
 
     @worker.task("inventory.reserve")
-    async def reserve(order: Reserve, ctx: Context) -> dict[str, str]:
+    async def reserve(order: Reserve, ctx: Context) -> Reserved:
         effects.note("begun", "inventory.reserve", ctx, {})
         await asyncio.sleep(WORK_SECONDS)
         if order.sku.startswith("SOLDOUT-"):
             raise TerminalError(f"no {order.sku} left", type="OutOfStock")
-        effects.note("done", "inventory.reserve", ctx, {})
-        return {"reservation": f"R-{order.order_id}"}
+        reserved = Reserved(f"R-{order.order_id}-{order.line}", order.quantity)
+        effects.note("done", "inventory.reserve", ctx, {"reservations": [reserved.reservation]})
+        return reserved
 
-    del reserve
+    @worker.task("inventory.release")
+    async def release(reserved: Reserved, ctx: Context) -> None:
+        effects.note("begun", "inventory.release", ctx, {})
+        await asyncio.sleep(WORK_SECONDS)
+        if ctx.attempt == 1 and reserved.quantity % 3 == 0:
+            raise WarehouseBusyError("the first attempt was turned away")
+        effects.note("done", "inventory.release", ctx, {"reservations": [reserved.reservation]})
+
+    del reserve, release
 
 
 def add_payment(worker: Worker, effects: Effects) -> None:
@@ -120,7 +141,7 @@ def add_shipping(worker: Worker, effects: Effects) -> None:
     @worker.task("shipping.ship")
     def ship(order: Ship, ctx: Context) -> dict[str, str]:
         effects.note("begun", "shipping.ship", ctx, {})
-        effects.note("done", "shipping.ship", ctx, {})
+        effects.note("done", "shipping.ship", ctx, {"reservations": order.reservations})
         return {"tracking": f"TRK-{zlib.crc32(order.order_id.encode()):08x}"}
 
     del ship

@@ -120,6 +120,33 @@ async def test_deleting_all_of_jetstreams_data_changes_nothing(demo: DemoProcess
     await check_the_same_table(demo)
 
 
+async def test_killing_all_that_undoes_in_the_middle_of_it_releases_nothing_twice(
+    demo: DemoProcess,
+) -> None:
+    """The undos wait for two workers that stand still; then these, the engine and the server with
+    all of JetStream's data go, while Postgres alone knows what is still to be undone."""
+    demo.wait_settled(IN_THE_MIDDLE)
+    names = ("python-1", "node")
+    old = {name: demo.child_pid(name) for name in names}
+    halted = [Halted(pid) for pid in old.values()]
+    demo.wait_undoing(4)
+    await wait_unacked(demo, "DISPATCH", "inventory")
+    engine = demo.server_pid("engine")
+    server = demo.kill_server_and_keep_it_away("nats")
+    os.kill(engine, signal.SIGKILL)
+    for pid in old.values():
+        os.kill(pid, signal.SIGKILL)
+    demo.delete_jetstream()
+    for one in halted:
+        one.release()
+    demo.let_servers_return("nats", server)
+
+    await check_the_same_table(demo)
+
+    assert demo.server_pid("engine") != engine
+    assert {name: demo.child_pid(name) for name in names}.items().isdisjoint(old.items())
+
+
 async def test_two_engines_make_the_same_table_and_no_transition_twice() -> None:
     demo = DemoProcess("--engines", "2")
     try:

@@ -12,6 +12,7 @@ import pytest
 
 from deploy.demo.expected import Expected, expected_outcomes, table
 from deploy.demo.judge import (
+    Change,
     Effect,
     Outcome,
     RunError,
@@ -20,6 +21,8 @@ from deploy.demo.judge import (
     charge_differences,
     differences_of,
     runs_per_order,
+    stock_differences,
+    undone_in_reverse,
 )
 from deploy.demo.orders import OrdersError, distinct, read_orders
 from tests.support.demo import ORDERS, ROOT, DemoProcess
@@ -30,6 +33,19 @@ HUGE = 10**30 + 7
 def order(order_id: str, **changes: Any) -> dict[str, Any]:
     usual = {"order_id": order_id, "customer": "Zoë", "sku": "ROPE", "quantity": 1}
     return {**usual, "total": 10, "card": "4242424242424242", **changes}
+
+
+def articles(*skus: str) -> list[dict[str, Any]]:
+    return [{"sku": sku, "quantity": number} for number, sku in enumerate(skus, start=1)]
+
+
+def without(line: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name not in names}
+
+
+def several(order_id: str, *skus: str, **changes: Any) -> dict[str, Any]:
+    """An order of several articles."""
+    return without(order(order_id, articles=articles(*skus), **changes), "sku", "quantity")
 
 
 def write(folder: Path, *lines: dict[str, Any]) -> Path:
@@ -45,7 +61,8 @@ def test_the_shipped_orders_are_a_thousand_lines_of_every_kind() -> None:
     assert {one.total == 0 for one in orders} == {True, False}
     assert max(one.total for one in orders) > 2**64
     assert any(not one.order_id.isascii() for one in orders)
-    assert len(table(expected_outcomes(ORDERS))) == 4
+    assert {len(one.articles) for one in orders} == {1, 2, 3, 4}
+    assert len(table(expected_outcomes(ORDERS))) == 5
 
 
 @pytest.mark.parametrize(
@@ -57,6 +74,13 @@ def test_the_shipped_orders_are_a_thousand_lines_of_every_kind() -> None:
         (order("b", colour="red"), ":2: Object contains unknown field `colour`"),
         (order("b", card="none"), ":2: Expected `str` matching regex"),
         (order(" b"), ":2: order_id has outer blanks"),
+        (
+            {**order("b"), "articles": articles("ROPE")},
+            ":2: sku and quantity stand beside articles",
+        ),
+        (several("b"), ":2: Expected `array` of length >= 1 - at `$.articles`"),
+        (several("b", "ROPE", " LOCK"), ":2: sku has outer blanks"),
+        (without(order("b"), "quantity"), ":2: Object missing required field `quantity`"),
         (order("a", total=11), ":2: order 'a' differs from line 1"),
     ],
 )
@@ -78,7 +102,8 @@ def test_a_bad_file_ends_the_demo_with_status_2(tmp_path: Path) -> None:
 
 
 def shipped_run(**changes: Any) -> RunView:
-    steps = [StepView(name, "task", "completed") for name in ("reserve", "charge", "ship")]
+    names = ("reserve[0]/shelf", "charge", "ship")
+    steps = [StepView(name, "task", "completed") for name in names]
     output = Outcome("shipped", "a", 10, tracking="T", message="M")
     usual: dict[str, Any] = {
         "run_id": "r",
@@ -91,7 +116,23 @@ def shipped_run(**changes: Any) -> RunView:
 
 
 SHIPPED = Expected(
-    "completed", "shipped", 10, ("reserve", "charge", "ship"), tracking="T", message="M"
+    "completed",
+    "shipped",
+    10,
+    ("reserve[0]/shelf", "charge", "ship"),
+    reserved=("R-a-0",),
+    shipped=True,
+    tracking="T",
+    message="M",
+)
+REFUSED = Expected(
+    "compensated",
+    "CardRefused",
+    0,
+    (),
+    undone=("reserve[0]/shelf",),
+    failed=("charge",),
+    reserved=("R-b-0", "R-b-1"),
 )
 
 
@@ -105,6 +146,28 @@ def test_the_judge_accepts_what_is_right_and_names_each_difference() -> None:
     assert any("status is 'failed'" in one for one in differences_of("a", failed, SHIPPED))
     assert differences_of("a", wrong_amount, SHIPPED) == ["charged is 11, not 10"]
     assert differences_of("a", no_charge, SHIPPED)[0].startswith("completed tasks")
+
+
+def test_the_judge_sees_a_step_that_was_not_undone() -> None:
+    steps = [
+        StepView("reserve[0]/shelf", "task", "compensated"),
+        StepView("reserve[0]", "item", "completed"),
+        StepView("charge", "task", "failed"),
+    ]
+    error = RunError("CardRefused", "charge")
+    undone = shipped_run(status="compensated", steps=steps, output=None, error=error)
+    left = shipped_run(
+        status="compensated",
+        steps=[StepView("reserve[0]/shelf", "task", "completed"), *steps[1:]],
+        output=None,
+        error=error,
+    )
+
+    assert differences_of("b", undone, REFUSED) == []
+    assert [one.split(" is ")[0] for one in differences_of("b", left, REFUSED)] == [
+        "completed tasks",
+        "undone tasks",
+    ]
 
 
 def test_the_judge_sees_missing_extra_and_double_runs() -> None:
@@ -122,6 +185,44 @@ def test_the_judge_accepts_a_repeated_charge_only_under_the_same_idempotency_key
     assert charge_differences({"w": [charged("k", 10), charged("l", 10)]}, wanted) != []
     assert charge_differences({"w": [charged("k", 11)]}, wanted) != []
     assert charge_differences({"w": []}, wanted) != []
+
+
+def stock(task: str, key: str, *reservations: str) -> Effect:
+    return Effect("done", f"inventory.{task}", 1, key, reservations=list(reservations))
+
+
+def test_the_judge_counts_every_reservation_its_parcel_and_its_release() -> None:
+    wanted = {"a": SHIPPED, "b": REFUSED}
+    right = [
+        stock("reserve", "1", "R-a-0"),
+        stock("reserve", "2", "R-b-0"),
+        stock("reserve", "3", "R-b-1"),
+        stock("ship", "4", "R-a-0"),
+        stock("release", "5", "R-b-0"),
+        stock("release", "6", "R-b-1"),
+    ]
+
+    def judged(*lines: Effect) -> list[str]:
+        return stock_differences({"w": list(lines[:3]), "x": list(lines[3:])}, wanted)
+
+    repeated = (*right, right[5])
+    twice = (*right, stock("release", "7", "R-b-1"))
+    of_a_parcel = (*right, stock("release", "7", "R-a-0"))
+
+    assert judged(*right) == []
+    assert judged(*repeated) == []
+    assert judged(*twice) == ["R-b-1: release was done 2 times, not 1"]
+    assert judged(*of_a_parcel) == ["R-a-0: release was done 1 times, not 0"]
+    assert judged(*right[:-1]) == ["R-b-1: release was done 0 times, not 1"]
+
+
+def test_the_judge_sees_an_undo_that_is_out_of_order_lost_or_done_again() -> None:
+    completed = [Change("step-completed", "x"), Change("step-completed", "y")]
+    x, y = (Change("step-compensated", name) for name in "xy")
+
+    assert undone_in_reverse("a", [*completed, y, x]) is None
+    assert undone_in_reverse("a", [*completed, x, y]) is not None
+    assert undone_in_reverse("a", [*completed, y, x, x]) is not None
 
 
 def replayed(demo: DemoProcess, key: str, folder: Path) -> str:
@@ -149,13 +250,18 @@ def test_the_demo_takes_another_file_of_orders(tmp_path: Path) -> None:
         order("declined", total=5_000, decision="decline"),
         order("refused", card="4000000000000002"),
         order("gone", sku="SOLDOUT-ROPE"),
+        several("many", "ROPE", "LOCK", "SOLDOUT-HOOK", "ROPE"),
+        several("all gone", "SOLDOUT-ROPE", "SOLDOUT-LOCK"),
+        several("many refused", "ROPE", "SOLDOUT-HOOK", "LOCK", card="4000000000000002"),
+        several("many declined", "ROPE", "LOCK", total=5_000, decision="decline"),
         *(order(f"more-{number}", total=1_001) for number in range(12)),
     ]
     demo = DemoProcess(orders=write(tmp_path, *lines))
     try:
         result = demo.result()
         replays = [
-            replayed(demo, key, tmp_path) for key in ("plain", "declined", "refused", "gone")
+            replayed(demo, key, tmp_path)
+            for key in ("plain", "declined", "refused", "gone", "many", "many refused")
         ]
     finally:
         demo.close()
@@ -163,10 +269,11 @@ def test_the_demo_takes_another_file_of_orders(tmp_path: Path) -> None:
     assert result["differences"] == []
     assert all(text.endswith("transitions: the same\n") for text in replays), replays
     assert result["outcomes"] == {
-        "completed (declined)": 1,
+        "compensated (CardRefused)": 2,
+        "completed (declined)": 2,
+        "completed (shipped in part)": 1,
         "completed (shipped)": 15,
-        "failed (CardRefused)": 1,
-        "failed (OutOfStock)": 1,
+        "failed (OutOfStock)": 2,
     }
     assert (result["completed_by"].get("node", 0) > 0) == (shutil.which("node") is not None)
     assert demo.wait() == 0

@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from deploy.demo.expected import expected_outcomes, table
+from deploy.demo.judge import SETTLED
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.processes import Halted, RealProcess
 from tests.support.wire_client import WireClient
@@ -70,7 +71,15 @@ class DemoProcess(RealProcess):
 
         def probe() -> bool:
             counts = self.wait_event("progress")["counts"]
-            return counts.get("completed", 0) + counts.get("failed", 0) >= count
+            return sum(counts.get(status, 0) for status in SETTLED) >= count
+
+        eventually_sync(probe, deadline_seconds=SETTLED_SECONDS)
+
+    def wait_undoing(self, count: int) -> None:
+        """Until so many runs are being undone."""
+
+        def probe() -> bool:
+            return self.wait_event("progress")["counts"].get("compensating", 0) >= count
 
         eventually_sync(probe, deadline_seconds=SETTLED_SECONDS)
 
@@ -194,6 +203,3 @@ async def _check_history(wire: WireClient, run_id: str) -> int:
     settled = [one for one in transitions if one["step"] is None and one["to"] in SETTLED]
     assert len(settled) == 1, run_id
     return len(transitions)
-
-
-SETTLED = frozenset({"completed", "failed", "cancelled", "timed_out"})

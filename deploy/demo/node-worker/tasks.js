@@ -11,23 +11,33 @@ function named(type, message) {
   return error;
 }
 
-function note(what, context) {
+function note(what, context, facts = {}) {
   const file = process.env.DEMO_EFFECTS;
   if (!file) return;
   const { task, attempt, idempotency_key } = context.dispatch;
-  const line = { what, task, attempt, idempotency_key, worker_id: context.workerId };
+  const line = { what, task, attempt, idempotency_key, worker_id: context.workerId, ...facts };
   appendFileSync(file, JSON.stringify(line) + "\n");
 }
 
 const takes = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export const tasks = {
-  "inventory.reserve": async ({ order_id, sku }, context) => {
+  "inventory.reserve": async ({ order_id, line, sku, quantity }, context) => {
     note("begun", context);
     await takes(5);
     if (sku.startsWith("SOLDOUT-")) throw named("OutOfStock", `no ${sku} left`);
-    note("done", context);
-    return { reservation: `R-${order_id}` };
+    const reservation = `R-${order_id}-${line}`;
+    note("done", context, { reservations: [reservation] });
+    return { reservation, quantity };
+  },
+
+  "inventory.release": async ({ reservation, quantity }, context) => {
+    note("begun", context);
+    await takes(5);
+    if (context.dispatch.attempt === 1 && quantity % 3 === 0) {
+      throw new Error("the first attempt was turned away");
+    }
+    note("done", context, { reservations: [reservation] });
   },
 
   "mail.notify": async ({ customer, tracking }, context) => {
