@@ -159,3 +159,12 @@ async def test_kept_signals_are_counted_by_name_without_those_that_were_taken(st
     ]
     assert [one.name for one in await store.insight.kept_names(run.id, 1)] == ["go"]
     assert await store.insight.kept_names(an_id(9), 10) == []
+
+
+async def test_kept_signals_are_read_in_order_of_arrival_with_their_payloads(store: Store) -> None:
+    run = a_run()
+    signals = [a_signal(number, run) for number in (1, 2, 3)]
+    taken = a_signal(4, run, consumed_by="wait")
+    await started(store, replace(run, signal_count=4), signals=[*signals[::-1], taken])
+    assert await store.insight.kept_signals(run.id) == tuple(one.signal for one in signals)
+    assert await store.insight.kept_signals(an_id(9)) == ()

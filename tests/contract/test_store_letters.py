@@ -2,7 +2,15 @@
 
 import asyncio
 
-from tests.support.store_builders import a_letter, a_run, a_step, an_id, save, started
+from tests.support.store_builders import (
+    a_change,
+    a_letter,
+    a_run,
+    a_step,
+    an_id,
+    save,
+    started,
+)
 from tests.support.stores import a_store
 from towpath_engine.store.interface import Store
 from towpath_engine.store.letters import CutLetter
@@ -33,6 +41,15 @@ async def test_deleting_counts_what_was_there_and_gives_the_room_back(
             assert await store.letters.delete([an_id(2), an_id(1), an_id(1), "no id"]) == 2
             assert await store.letters.delete(both) == 0
             assert await store.letters.page(None, 9, body_bytes_max=1) == []
+
+
+async def test_letters_of_a_run_are_kept_with_it_and_not_when_it_did_not_match(
+    store: Store,
+) -> None:
+    before = await started(store, a_run())
+    assert await save(store, a_change(before, letters=[a_letter(1)])) == {before.id}
+    assert await save(store, a_change(before, letters=[a_letter(2)])) == set()
+    assert set(await store.letters.get([an_id(1), an_id(2)])) == {an_id(1)}
 
 
 async def test_two_who_delete_the_same_letters_count_each_once(

@@ -173,7 +173,7 @@ def a_change(before: Run, *steps: Step, known: bool = True, **changes: Any) -> S
     )
 
 
-_ROWS = ("signals", "consumed", "outbox", "revoked", "logs")
+_ROWS = ("signals", "consumed", "outbox", "revoked", "logs", "letters")
 
 
 async def save(store: Store, *runs: SavedRun, **batch: Any) -> set[str]:

@@ -221,6 +221,7 @@ class Applier:
             requests=batch.requests,
             parked=batch.parked,
             unparked=batch.unparked,
+            dead_letters=batch.letters,
             pause_epoch=(
                 batch.admitting.pause_epoch if any(draft.admitted for draft in dirty) else None
             ),
@@ -237,6 +238,7 @@ class Applier:
                 # key is held by a run that stays settled.
                 message = "a run could not be written with the key that was claimed for it"
                 raise StoreUnavailable(message)
+            batch.result.letters_dropped = batch.tx.refused_letter_count
             if lost:
                 self._lost.inc(len(lost))
                 batch.drop_losers(lost)

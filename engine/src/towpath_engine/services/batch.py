@@ -24,6 +24,7 @@ from towpath_engine.store.interface import (
     SignalId,
     StoreTransaction,
 )
+from towpath_engine.store.records import DeadLetter
 from towpath_protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -57,6 +58,10 @@ class BatchResult:
         self.outcomes: list[tuple[Work, Outcome]] = []
         self.rearmed: list[tuple[Run, str | None]] = []
         """Runs and paths whose timer fired and was not due: to be armed in memory again."""
+        self.letters: list[DeadLetter] = []
+        """Dead letters that were written with it, but for those of a draft."""
+        self.letters_dropped = 0
+        """How many of all of them the store had no room for."""
         self.again: list[Work] = []
         """Work that met a newer version or a freed key and must be decided again."""
 
@@ -91,6 +96,7 @@ class Batch:
         self.keyed_signals: list[tuple[KeyedSignalId, str]] = []
         self.parked: list[ParkedSignal] = []
         self.unparked: list[str] = []
+        self.letters = self.result.letters
         self.requests: list[tuple[str, str, str]] = []
 
     def settle(self, work: Work, outcome: Outcome) -> None:

@@ -1,5 +1,7 @@
 """What follows a commit: publish the outbox, push cancels, arm timers, wake long polls."""
 
+import structlog
+
 from towpath_engine.core.events import DecisionContinued
 from towpath_engine.core.model import Cause, Run, Step
 from towpath_engine.core.states import SETTLED_RUN, StepStatus
@@ -20,6 +22,8 @@ from towpath_engine.store.interface import OutboxRow
 from towpath_engine.store.leases import partition_of_run
 from towpath_protocol import codec, subjects
 from towpath_protocol.dispatch import StepCancel
+
+log = structlog.get_logger(__name__)
 
 
 class AfterCommit:
@@ -67,6 +71,7 @@ class AfterCommit:
             self._arm(run, [] if step is None else [step], owned)
         self._wakes.send()
         self._news.send()
+        self._count_letters(result)
 
     def _arm(self, run: Run, steps: list[Step], owned: Partitions) -> None:
         """Take over the run's instants, or have its owner do so."""
@@ -123,6 +128,16 @@ class AfterCommit:
                         token=step.token,
                     )
                 )
+
+    def _count_letters(self, result: BatchResult) -> None:
+        """Of signals that nobody wants. What could not be kept is lost, which is for a person."""
+        metrics = self._shell.metrics
+        for letter in (*result.letters, *(one for d in result.drafts for one in d.letters)):
+            metrics.dead_letters.labels(reason=letter.reason).inc()
+            log.warning("signal_refused", run_id=letter.run_id, message=letter.message[:200])
+        if result.letters_dropped:
+            metrics.dead_letters_dropped.inc(result.letters_dropped)
+            log.error("dead_letters_full", dropped=result.letters_dropped)
 
     def _count(self, draft: RunDraft) -> None:
         run = draft.run

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from towpath_engine.bus.interface import InboundMessage
 from towpath_engine.services.shell import Shell
+from towpath_engine.services.signal_letters import letter_of_parked
 from towpath_engine.store.interface import BatchWrite, ParkedSignal
 from towpath_engine.store.records import DeadLetter
 from towpath_protocol import headers, subjects
@@ -16,7 +17,7 @@ from towpath_protocol.reports import REPORT_TYPES
 
 log = structlog.get_logger(__name__)
 
-_KINDS_OF_RUNS: Final = {*REPORT_TYPES, "signal", "child-settled"}
+_KINDS_OF_RUNS: Final = {*REPORT_TYPES, "signal", *subjects.CHILD_KINDS}
 """Kinds of messages whose subject names the run; in others the place is only a spreading token."""
 _KINDS_WITH_ID: Final = {"signal", "signal-key", "start"}
 
@@ -126,26 +127,17 @@ class DeadLetters:
 
     def _of_parked(self, row: ParkedSignal) -> DeadLetter:
         if row.run_id is not None:
-            subject = subjects.signal_subject(self._shell.prefix, row.run_id, row.name)
+            reason = ErrorCode.UNKNOWN_RUN
             text = f"no run {row.run_id} came while the signal was parked"
         else:
-            workflow, key = row.workflow or "-", row.key or ""
-            subject = subjects.signal_key_subject(self._shell.prefix, workflow, key, row.name)
-            text = f"no live run of {workflow!r} with key {key!r} came while it was parked"
-        extra = {headers.MESSAGE_ID: headers.encode_text(row.message_id)}
-        if row.key is not None:
-            extra[headers.KEY] = headers.encode_text(row.key)
-        if row.sent_by is not None:
-            extra[headers.SENT_BY] = headers.encode_text(row.sent_by)
-        return DeadLetter(
-            id=row.id,
+            reason = ErrorCode.UNKNOWN_KEY
+            text = f"no live run of {row.workflow!r} with key {row.key!r} came while it was parked"
+        return letter_of_parked(
+            row,
+            prefix=self._shell.prefix,
             at=self._shell.clock.now(),
-            reason=ErrorCode.UNKNOWN_RUN if row.run_id is not None else ErrorCode.UNKNOWN_KEY,
-            message=text,
-            subject=subject,
-            headers=extra,
-            body=row.payload,
-            run_id=row.run_id,
+            reason=reason,
+            text=text,
         )
 
 

@@ -18,6 +18,7 @@ from towpath_engine.core.effects import (
     DispatchStep,
     Effect,
     KeepSignal,
+    RefuseSignal,
     RevokeToken,
     StartChild,
     TellParent,
@@ -30,6 +31,7 @@ from towpath_engine.core.stepmap import StepMap
 from towpath_engine.core.transitions import RunChange
 from towpath_engine.services.between_runs import message_to_run
 from towpath_engine.services.clock import Identity
+from towpath_engine.services.signal_letters import letter_of_refused
 from towpath_engine.services.work import Outcome, Work
 from towpath_engine.store.interface import (
     ConsumedSignal,
@@ -38,7 +40,7 @@ from towpath_engine.store.interface import (
     SavedRun,
     StoredSignal,
 )
-from towpath_engine.store.records import LogLine
+from towpath_engine.store.records import DeadLetter, LogLine
 from towpath_protocol import codec, headers, subjects, times
 from towpath_protocol.events import EventName, RunEvent
 
@@ -69,6 +71,8 @@ class RunDraft:
         self.cancelled: list[CancelAttempt] = []
         self.signals: list[StoredSignal] = []
         self.consumed: list[ConsumedSignal] = []
+        self.refused: list[RefuseSignal] = []
+        self.letters: list[DeadLetter] = []
         self.logs: list[LogLine] = []
         self.to_runs: list[StartChild | CancelChild | TellParent] = []
         self.continues = False
@@ -159,17 +163,25 @@ class RunDraft:
                 self.revoked.append(effect)
             case CancelAttempt():
                 self.cancelled.append(effect)
-            case KeepSignal(signal=signal, consumed_by=by):
-                row = StoredSignal(run_id=self.run.id, signal=signal, consumed_by=by)
-                self.signals.append(row)
-            case ConsumeSignal(number=number, consumed_by=by):
-                self._consume(number, by)
+            case KeepSignal() | ConsumeSignal() | RefuseSignal():
+                self._take_signal(effect)
             case AppendLogs():
                 self.logs.append(self._log_line(effect, at))
             case StartChild() | CancelChild() | TellParent():
                 self.to_runs.append(effect)
             case ContinueLater():
                 self.continues = True
+
+    def _take_signal(self, effect: KeepSignal | ConsumeSignal | RefuseSignal) -> None:
+        match effect:
+            case KeepSignal(signal=signal, consumed_by=by):
+                row = StoredSignal(run_id=self.run.id, signal=signal, consumed_by=by)
+                self.signals.append(row)
+            case ConsumeSignal(number=number, consumed_by=by):
+                self._consume(number, by)
+            case RefuseSignal(signal=signal, path=path):
+                self._consume(signal.number, path)
+                self.refused.append(effect)
 
     def _log_line(self, effect: AppendLogs, at: datetime) -> LogLine:
         return LogLine(
@@ -209,6 +221,16 @@ class RunDraft:
             )
             for effect in self.to_runs
         ]
+        self.letters = [
+            letter_of_refused(
+                self.run.id,
+                effect,
+                prefix=drafting.prefix,
+                letter_id=drafting.identity.new_id(),
+                at=now,
+            )
+            for effect in self.refused
+        ]
         for number in range(len(self.announcements)):
             self.outbox.append(self._event_row(number, drafting, now))
         return SavedRun(
@@ -222,6 +244,7 @@ class RunDraft:
             outbox=self.outbox,
             revoked=sorted(dead),
             logs=self.logs,
+            letters=self.letters,
         )
 
     def _dispatch_row(self, effect: DispatchStep, drafting: Drafting, now: datetime) -> OutboxRow:

@@ -193,7 +193,10 @@ class Engine:
     def _build_applier(self) -> Applier:
         settings = self._settings
         signalling = Signalling(
-            identity=self._shell.identity, parking=self._parking, metrics=self.metrics
+            prefix=settings.prefix,
+            identity=self._shell.identity,
+            parking=self._parking,
+            metrics=self.metrics,
         )
         return Applier(
             store=self._store,

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from towpath_engine.core.events import SignalReceived
 from towpath_engine.core.model import Cause, KeptSignal
 from towpath_engine.core.states import SETTLED_RUN
@@ -10,6 +12,7 @@ from towpath_engine.services.batch import Batch
 from towpath_engine.services.clock import Identity
 from towpath_engine.services.draft import RunDraft
 from towpath_engine.services.parking import Parking
+from towpath_engine.services.signal_letters import letter_of_parked
 from towpath_engine.services.work import Outcome, OutcomeKind, SignalSpec, Work
 from towpath_engine.store.interface import KeyedSignalId, SignalId
 from towpath_protocol.errors import ErrorCode
@@ -18,7 +21,10 @@ from towpath_protocol.errors import ErrorCode
 class Signalling:
     """`find_repeats` once the runs are known, `apply` in the order of the batch."""
 
-    def __init__(self, *, identity: Identity, parking: Parking, metrics: Metrics) -> None:
+    def __init__(
+        self, *, prefix: str, identity: Identity, parking: Parking, metrics: Metrics
+    ) -> None:
+        self._prefix = prefix
         self._metrics = metrics
         self._identity = identity
         self._parking = parking
@@ -79,6 +85,9 @@ class Signalling:
             if keyed is not None:
                 batch.known_keyed.add(keyed)
                 batch.keyed_signals.append((keyed, draft.run.id))
+        elif outcome.code == ErrorCode.SCHEMA_FAILED:
+            self._bury_parked(batch, work, signal, outcome)
+            return replace(outcome, details={"field": "payload"})
         return outcome
 
     async def take_parked(self, batch: Batch) -> None:
@@ -100,6 +109,8 @@ class Signalling:
             if draft is None:
                 draft = by_key.get((row.workflow or "", row.key or ""))
             outcome = self.apply(batch, work, draft, signal)
+            if outcome.code == ErrorCode.SCHEMA_FAILED:
+                continue  # the run does not want it: nothing is left to wait for
             if outcome.kind not in {OutcomeKind.APPLIED, OutcomeKind.DUPLICATE}:
                 # The run settled in its first decision or has no room: the signal waits on, for
                 # the next run with the key or for its end as a dead letter.
@@ -119,6 +130,23 @@ class Signalling:
     def _unpark(batch: Batch, work: Work) -> None:
         if work.parked_id is not None:
             batch.unparked.append(work.parked_id)
+
+    def _bury_parked(self, batch: Batch, work: Work, signal: SignalSpec, outcome: Outcome) -> None:
+        """A parked signal has found its run, which does not want it. Of others, whoever brings them
+        is told."""
+        if work.parked_id is None:
+            return
+        row = replace(self._parking.park(work, signal, batch.now), id=work.parked_id)
+        letter = letter_of_parked(
+            row,
+            prefix=self._prefix,
+            at=batch.now,
+            reason=ErrorCode.SCHEMA_FAILED,
+            text=outcome.message,
+        )
+        batch.letters.append(letter)
+        self._unpark(batch, work)
+        self._metrics.signals_parked.labels(outcome="refused").inc()
 
     def _to_nobody(self, batch: Batch, work: Work, signal: SignalSpec) -> Outcome:
         """The run or key does not exist (yet)."""

@@ -173,6 +173,9 @@ class Starting:
         if work.signal is not None and draft is not None:
             outcome = self._signalling.apply(batch, work, draft, work.signal)
             if outcome.kind not in {OutcomeKind.APPLIED, OutcomeKind.DUPLICATE}:
+                if outcome.code == ErrorCode.SCHEMA_FAILED and work.run_id == start.run_id:
+                    # Both or neither: the run that it would have begun must go, too.
+                    raise WorkPoisonedError(work, outcome)
                 batch.settle(work, outcome)
                 return
             kind, fate = outcome.kind, outcome.fate

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from towpath_engine.core.model import Step
+from towpath_engine.core.model import KeptSignal, Step
 
 
 class QueuePlace(Struct, frozen=True, kw_only=True):
@@ -84,4 +84,8 @@ class InsightTable(Protocol):
 
     async def kept_names(self, run_id: str, limit: int) -> list[KeptName]:
         """The signals of a run that no wait has taken, by name."""
+        ...
+
+    async def kept_signals(self, run_id: str) -> tuple[KeptSignal, ...]:
+        """The same signals one by one, with their payloads, in order of arrival: as `Run.kept`."""
         ...

@@ -172,6 +172,8 @@ class SavedRun(Struct, frozen=True, kw_only=True):
     revoked: Sequence[str] = ()
     """Tokens whose outbox rows must go."""
     logs: Sequence[LogLine] = ()
+    letters: Sequence[DeadLetter] = ()
+    """Signals that it had kept and nobody wants: as `BatchWrite.dead_letters`, if it is written."""
 
 
 class BatchWrite(Struct, frozen=True, kw_only=True):

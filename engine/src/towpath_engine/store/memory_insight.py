@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from towpath_engine.core.model import Step
+from towpath_engine.core.model import KeptSignal, Step
 from towpath_engine.core.states import StepStatus
 from towpath_engine.store.derive import OpenStep
 from towpath_engine.store.insight import HeldBacklog, HeldPlace, KeptName, QueuePlace, time_of_id
@@ -79,6 +79,12 @@ class MemoryInsight:
                 at = time_of_id(row.id)
                 found[row.token] = min(at, found.get(row.token, at))
         return found
+
+    async def kept_signals(self, run_id: str) -> tuple[KeptSignal, ...]:
+        """See InsightTable."""
+        rows = self._state().signals.get(run_id, {}).values()
+        kept = [row.signal for row in rows if row.consumed_by is None]
+        return tuple(sorted(kept, key=lambda signal: signal.number))
 
     async def kept_names(self, run_id: str, limit: int) -> list[KeptName]:
         """See InsightTable."""

@@ -209,7 +209,8 @@ class MemoryTransaction:
         self._save_logs([row for item in written for row in item.logs])
         self._save_outbox(written, batch.published)
         self._save_apart(batch)
-        self._save_letters(batch.dead_letters)
+        letters = [letter for item in written for letter in item.letters]
+        self._save_letters([*batch.dead_letters, *letters])
         return {item.run.id for item in written}
 
     async def save_alone(self, batch: BatchWrite) -> bool:

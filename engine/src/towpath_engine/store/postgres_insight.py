@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
-from towpath_engine.core.model import Step
+from towpath_engine.core.model import KeptSignal, Step
 from towpath_engine.store.insight import HeldBacklog, HeldPlace, KeptName, QueuePlace, time_of_id
-from towpath_engine.store.rows import step_from_row
+from towpath_engine.store.rows import kept_from_row, step_from_row
 from towpath_engine.store.session import Connection, fetch, fetch_value
 
 
@@ -77,6 +77,12 @@ class PostgresInsight:
         async with self._connect() as connection:
             rows = await fetch(connection, "outbox_written", tokens=list(tokens))
         return {row["token"]: time_of_id(row["first_id"]) for row in rows}
+
+    async def kept_signals(self, run_id: str) -> tuple[KeptSignal, ...]:
+        """See InsightTable."""
+        async with self._connect() as connection:
+            rows = await fetch(connection, "signal_load_kept", run_ids=[run_id])
+        return tuple(kept_from_row(row) for row in rows)
 
     async def kept_names(self, run_id: str, limit: int) -> list[KeptName]:
         """See InsightTable."""

@@ -102,7 +102,7 @@ def derive_alone(batch: BatchWrite) -> Derived | None:
     if batch.keyed_signals or batch.parked or batch.unparked or batch.requests:
         return None
     if batch.dead_letters or any(
-        item.expected_version is None or item.signals or item.consumed or item.logs
+        item.expected_version is None or item.signals or item.consumed or item.logs or item.letters
         for item in batch.runs
     ):
         return None

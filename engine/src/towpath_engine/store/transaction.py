@@ -235,7 +235,7 @@ class PostgresTransaction:
         await saving.save_apart(connection, batch)
         self._refused_letter_count += await saving.save_letters(
             connection,
-            batch.dead_letters,
+            [*batch.dead_letters, *(letter for item in written for letter in item.letters)],
             rows_max=self._caps.dead_letter_rows_max,
             bytes_max=self._caps.dead_letter_bytes_max,
         )

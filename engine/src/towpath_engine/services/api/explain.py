@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from towpath_engine.bus.errors import BusUnavailable
 from towpath_engine.bus.interface import ApiRequest
 from towpath_engine.core import sentences
-from towpath_engine.core.definition import WaitSpec
+from towpath_engine.core.definition import WaitMode, WaitSpec
 from towpath_engine.core.explain import Reason, ReasonKind, reasons_of, wake_at_of
 from towpath_engine.core.model import Run
+from towpath_engine.core.paths import place_of
 from towpath_engine.core.sentences import Outbox, PauseFacts, ReasonFacts
 from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus, WaitReason
 from towpath_engine.services.api.reading import read_at_rest
@@ -81,6 +82,8 @@ class Explain:
         insight = self._shell.store.insight
         steps = await insight.open_steps(run.id, REASONS_MAX)
         opened = replace(run, steps={step.path: step for step in steps})
+        if _may_wait_for_several(opened):
+            opened = replace(opened, kept=await insight.kept_signals(run.id))
         if len(steps) < REASONS_MAX:
             return opened, 0
         return opened, await insight.count_open_steps(run.id) - len(steps)
@@ -240,6 +243,13 @@ class Explain:
             counts = await insight.held_ahead_of(list(held.values()), _AHEAD_MAX)
             found.update(zip(held, counts, strict=True))
         return found
+
+
+def _may_wait_for_several(run: Run) -> bool:
+    """Whether an open step waits for more than one signal: what it has is among the kept ones."""
+    waits = (one for one in run.steps.values() if one.waiting_for is WaitReason.SIGNAL)
+    specs = (run.definition.steps[place_of(step.path)].spec for step in waits)
+    return any(isinstance(spec, WaitSpec) and spec.mode is not WaitMode.ANY for spec in specs)
 
 
 def _view(reason: Reason, facts: ReasonFacts, text: str) -> ReasonView:
