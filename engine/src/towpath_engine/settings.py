@@ -117,6 +117,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     dispatch_watch_seconds: Seconds = 1.0
     stream_check_seconds: Seconds = 2.0
     parked_sweep_seconds: Seconds = 1.0
+    child_sweep_seconds: Seconds = 60.0
     reason_sweep_seconds: Seconds = 15.0
     clock_sync_seconds: Seconds = 10.0
     park_seconds: Seconds = 60.0
@@ -231,6 +232,7 @@ DOCUMENTATION: Mapping[str, tuple[str, str]] = {
     "dispatch_watch_seconds": ("s", "interval of the look at what the consumers delivered"),
     "stream_check_seconds": ("s", "interval of the check for a lost or rolled-back stream"),
     "parked_sweep_seconds": ("s", "interval of the sweep for parked signals"),
+    "child_sweep_seconds": ("s", "interval of the sweep for lost messages between runs"),
     "reason_sweep_seconds": ("s", "interval of the count of open runs and those without a reason"),
     "clock_sync_seconds": ("s", "interval at which the database's clock is read"),
     "park_seconds": ("s", "how long a signal waits for a run that does not exist yet"),

@@ -17,12 +17,14 @@ from msgspec.structs import replace
 from towpath_engine.cli.documents import DocumentError
 from towpath_engine.cli.exits import Exit
 from towpath_engine.cli.failures import CommandError
-from towpath_engine.core.create import new_run
+from towpath_engine.core.create import Parentage, new_run
 from towpath_engine.core.expressions.limits import ExpressionLimits
 from towpath_engine.core.faults import DefinitionRefused
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Cause, Run, Transition
 from towpath_engine.core.parse import parse_definition
+from towpath_engine.core.timers import DEADLINE_FACT
+from towpath_engine.core.transitions import RunChange
 from towpath_protocol import codec
 from towpath_protocol.errors import ProtocolError
 from towpath_protocol.replies import RunView, StepView, TransitionView
@@ -44,6 +46,10 @@ class HistoryFile(Struct, frozen=True, kw_only=True):
     definition: Raw
     limits: CoreLimits
     transitions: tuple[TransitionView, ...]
+
+
+class _StartFacts(Struct, frozen=True, kw_only=True):
+    parent_deadline_at: str | None = None
 
 
 # Exporting
@@ -164,10 +170,24 @@ def started_run(name: str, file: HistoryFile) -> Run:
             context=bytes(view.context),
             triggered_by=view.triggered_by,
             restarted_from=view.restarted_from,
-            parent_run_id=view.parent_run_id,
+            parent=_parentage(file),
         )
     except (DefinitionRefused, ProtocolError) as error:
         raise DocumentError(f"{name}: {error}") from error
+
+
+def _parentage(file: HistoryFile) -> Parentage | None:
+    """Whose child it is, as far as it makes a difference to what is decided."""
+    run_id = file.run.parent_run_id
+    if run_id is None:
+        return None
+    step = None if file.run.parent_step is UNSET else file.run.parent_step
+    for row in file.transitions:
+        if row.what == RunChange.STARTED and row.data is not None:
+            given = msgspec.json.decode(row.data, type=_StartFacts).parent_deadline_at
+            deadline = None if given is None else parse_instant(given, DEADLINE_FACT)
+            return Parentage(run_id=run_id, step=step, deadline_at=deadline)
+    return Parentage(run_id=run_id, step=step)
 
 
 def history_of(name: str, file: HistoryFile) -> Sequence[Transition]:

@@ -21,7 +21,10 @@ from towpath_engine.core.paths import ROOT
 from towpath_engine.core.settling import end_run
 from towpath_engine.core.states import OPEN_STEP, RunStatus
 from towpath_engine.core.transitions import RunChange
+from towpath_protocol.times import format_instant
 
+DEADLINE_FACT: Final = "parent_deadline_at"
+"""What the history of a child says of the deadline that it was given."""
 # One firing clears its instant and sets only later ones, so two or three are the most there are.
 FIRINGS_MAX: Final = 16
 
@@ -38,15 +41,17 @@ def begin_run(changes: Changes) -> None:
         return
     timeout_ms = changes.run.definition.timeout_ms
     own = None if timeout_ms is None else plus_ms(changes.now, timeout_ms)
+    # A child has that of its parent already.
+    given = changes.run.deadline_at
     changes.run = replace(
         changes.run,
         start_at=None,
         held_by=None,
         started_at=changes.now,
-        # A child has that of its parent already.
-        deadline_at=earliest(own, changes.run.deadline_at),
+        deadline_at=earliest(own, given),
     )
-    changes.move_run(RunChange.STARTED)
+    facts = None if given is None else {DEADLINE_FACT: format_instant(given)}
+    changes.move_run(RunChange.STARTED, facts)
     begin_list(changes, ROOT)
 
 

@@ -15,6 +15,7 @@ from towpath_engine.services.advisories import Advisories
 from towpath_engine.services.api.router import ApiRouter, RequestReader
 from towpath_engine.services.api.verbs import ApiServices, handlers
 from towpath_engine.services.apply import Applier
+from towpath_engine.services.children import Children
 from towpath_engine.services.clock import Clock, Identity
 from towpath_engine.services.commit import AfterCommit
 from towpath_engine.services.dead_letters import DeadLetters
@@ -226,10 +227,12 @@ class Engine:
             self._shell,
             batch_max=settings.batch_count_max,
         )
+        self._children = Children(self._shell, leads=self._leads, page=_PAGE)
         self._advisories = Advisories(bus=self._bus, watch=self._watch)
         self._inbound = Inbound(
             self._shell,
             dead_letters=self._dead_letters,
+            children=self._children,
             advisory=self._advisories.receive,
             limits=limits,
             require_sender=settings.require_sender,
@@ -294,6 +297,7 @@ class Engine:
             "purger": (self._purger.run_once, 0.5),
             "stopped": (self._stopped.run_once, 0.5),
             "stopped_sweep": (self._stopped.sweep, settings.dispatch_audit_seconds),
+            "children": (self._children.sweep, settings.child_sweep_seconds),
             "results": (self._waiters.sweep, 0.5),
             "queues": (self._queues.refresh, 5.0),
             "gauges": (gauges.run_once, settings.reason_sweep_seconds),
@@ -378,6 +382,7 @@ class Engine:
         """Drain: take nothing new, give the partitions away, finish what was begun, publish it,
         then disconnect."""
         self._bus.set_credit(0)
+        await self._children.stop()
         await self._tickers["timers"].stop()
         await self._tickers["timers_held"].stop()
         try:

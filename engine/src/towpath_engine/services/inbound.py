@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from towpath_engine.bus.interface import InboundMessage
 from towpath_engine.core.events import ReportReceived
 from towpath_engine.core.model import Cause
+from towpath_engine.services.children import CHILD_MESSAGES, ChildMessage, Children
 from towpath_engine.services.dead_letters import DeadLetters, as_message, stored_id
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.work import (
@@ -55,12 +56,14 @@ class Inbound:
         shell: Shell,
         *,
         dead_letters: DeadLetters,
+        children: Children,
         advisory: Callable[[InboundMessage], None],
         limits: WireLimits,
         require_sender: bool,
     ) -> None:
         self._shell = shell
         self._dead_letters = dead_letters
+        self._children = children
         self._advisory = advisory
         self._limits = limits
         self._require_sender = require_sender
@@ -76,7 +79,11 @@ class Inbound:
             place = subjects.parse_in(message.subject, self._shell.prefix)
             kind = place.kind
             self._count(message, kind)
-            work = self._work(message, place, self._settle(message, place))
+            settle = self._settle(message, place)
+            if place.kind in subjects.CHILD_KINDS:
+                self._children.take(place, self._child_message(message, place), settle)
+                return
+            work = self._work(message, place, settle)
         except ProtocolError as error:
             self._bury(message, place, reason=error.code, text=str(error))
             return
@@ -103,6 +110,9 @@ class Inbound:
                 done.set_result(outcome)
 
         try:
+            if place.kind in subjects.CHILD_KINDS:
+                self._children.take(place, self._child_message(message, place), settle)
+                return await done
             work = self._work(message, place, settle)
         except ProtocolError:
             raise
@@ -127,9 +137,14 @@ class Inbound:
             case subjects.InKind.START:
                 return self._start(message, place, settle)
             case _:
-                raise ProtocolError(
-                    ErrorCode.NOT_YET, f"{place.kind} is not built yet", field="subject"
-                )
+                raise AssertionError(f"{place.kind} is handled elsewhere")
+
+    def _child_message(self, message: InboundMessage, place: subjects.InSubject) -> ChildMessage:
+        """What an engine has said between two runs. Raises ProtocolError."""
+        headers.check_headers(message.headers, self._limits)
+        content_type = headers.get(message.headers, headers.CONTENT_TYPE)
+        shape = CHILD_MESSAGES[place.kind]
+        return codec.decode(message.body, shape, content_type=content_type, limits=self._limits)
 
     def _count(self, message: InboundMessage, kind: str) -> None:
         self._shell.metrics.messages_received.labels(kind=kind).inc()
