@@ -114,14 +114,17 @@ async def test_a_kept_signal_that_its_wait_does_not_want_becomes_a_dead_letter_i
     await wire.complete(dispatch)
     await wire.step_in(run_id, "votes", "waiting")
     [letter] = await letters(wire, 1)
-    assert (letter["reason"], letter["run_id"]) == ("schema_failed", run_id)
+    assert (letter["reason"], letter["run_id"], letter["step"]) == (
+        "schema_failed", run_id, "votes"
+    )  # fmt: skip
     assert letter["subject"] == f"{wire.prefix}.in.signal.-.{run_id}.go"
     assert base64.b64decode(letter["body"]) == b"7"
     assert letter["headers"]["Towpath-Sent-By"] == "%C3%A9"
     assert counted(engine, "dead_letter_total", reason="schema_failed") == 1
-    assert (await sentences(wire, run_id))[0].startswith(
-        "votes waits for 2 of signal 'go', has 1, without a limit"
-    )
+    assert await sentences(wire, run_id) == [
+        "votes waits for 2 of signal 'go', has 1, without a limit; "
+        f"a signal for it was refused: dead letter {letter['id']}"
+    ]
     # A replay is the signal once more, and still not what the wait wants.
     answer = await wire.api("dead-letter.replay", ids=[letter["id"]], by="ann", reason="again")
     assert answer["results"][0]["error"]["code"] == "schema_failed"

@@ -96,7 +96,9 @@ def sentence(reason: Reason, facts: ReasonFacts = NO_FACTS) -> str:
     if reason.path is not None:
         text = f"{reason.path}{_ENDINGS.get(reason.ending, '')} {text}"
     if facts.dead_letter_id is not None:
-        text += f"; a report of it could not be applied: dead letter {facts.dead_letter_id}"
+        is_signal = reason.kind is ReasonKind.SIGNAL
+        why = "a signal for it was refused" if is_signal else "a report of it could not be applied"
+        text += f"; {why}: dead letter {facts.dead_letter_id}"
     return text
 
 

@@ -7,14 +7,12 @@ version.
 from collections import OrderedDict
 from collections.abc import Callable
 
+from towpath_engine.core.kept import Kept
 from towpath_engine.core.model import Run
 from towpath_engine.core.states import SETTLED_RUN
 from towpath_engine.core.stepmap import StepMap
 from towpath_engine.metrics import Metrics
 
-_KEPT_SIGNALS_MAX = 1_000
-"""A run that keeps more signals than this for later waits is read anew for each event: their sizes
-are summed for each, too."""
 _SHARE_MAX = 2
 """A run may take one part in so many of the cache. One that is not kept is read anew for each
 event, with all that is open: of a map of 10,000 items at once that is 20,000 rows."""
@@ -77,7 +75,7 @@ class RunCache:
         """Keep the run as it was just committed. Settled runs are not, nor one that would
         take more than half of the cache."""
         self.drop(run.id)
-        if run.status in SETTLED_RUN or len(run.kept) > _KEPT_SIGNALS_MAX:
+        if run.status in SETTLED_RUN:
             return
         if not self._owns(run.id):
             return
@@ -113,10 +111,11 @@ class RunCache:
 def _size(run: Run) -> int:
     """Bytes that the copy keeps alive, about; a step takes some 800 bytes beside its payloads.
 
-    Only the few kept signals are summed here: walking every step on every commit would make an
-    event cost more the longer a run lives.
+    Nothing is summed here: walking every step or kept signal on every commit would make an event
+    cost more the longer a run lives.
     """
     steps = StepMap.of(run.steps)
     size = len(run.input) + len(run.context) + len(run.metadata)
     size += _ROW_BYTES * (1 + len(steps)) + steps.payload_bytes
-    return size + sum(len(signal.payload) + _SIGNAL_BYTES for signal in run.kept)
+    kept = Kept.of(run.kept)
+    return size + kept.size + _SIGNAL_BYTES * len(kept)

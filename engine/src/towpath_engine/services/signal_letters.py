@@ -57,4 +57,5 @@ def letter_of_refused(
         headers=extra,
         body=signal.payload,
         run_id=run_id,
+        step=effect.path,
     )

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from towpath_engine.core.kept import Kept
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.states import SETTLED_RUN, SETTLED_STEP
@@ -139,10 +140,12 @@ class MemoryTransaction:
                     for path, step in sorted(steps.items())
                     if path in opened or path in request.paths
                 },
-                kept=tuple(
-                    signals[number].signal
-                    for number in sorted(signals)
-                    if signals[number].consumed_by is None
+                kept=Kept.of(
+                    tuple(
+                        signals[number].signal
+                        for number in sorted(signals)
+                        if signals[number].consumed_by is None
+                    )
                 ),
             )
         return loaded

@@ -6,6 +6,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
+from towpath_engine.core.kept import Kept
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import KeptSignal, Run, Step
 from towpath_engine.store import keys as key_table
@@ -129,7 +130,7 @@ class PostgresTransaction:
             row["id"]: replace(
                 run_from_row(row, definitions[row["id"]], self._limits),
                 steps=steps[row["id"]],
-                kept=tuple(kept[row["id"]]),
+                kept=Kept.of(tuple(kept[row["id"]])),
             )
             for row in run_rows
         }
