@@ -100,6 +100,22 @@ def test_a_cancel_interrupts_once_and_only_what_is_held() -> None:
     assert session.cancelled("b", "unknown") == []
 
 
+def test_what_is_cancelled_before_it_has_a_slot_never_begins_and_is_given_back() -> None:
+    session = a_session(slots=1)
+    deliver(session, "a")
+    deliver(session, "b")
+    deliver(session, "c")
+    (back,) = session.cancelled("b", "the run was cancelled")
+    assert isinstance(back, GiveBack)
+    assert (back.lease.token, back.reason) == ("b", ReleaseReason.INTERRUPTED)
+    (back,) = session.stale("c")
+    assert isinstance(back, GiveBack)
+    assert session.closed("b", reported=True) == []
+    assert session.closed("c", reported=True) == []
+    assert session.closed("a", reported=True) == []
+    assert (session.free, session.idle) == (1, True)
+
+
 def test_a_stale_token_is_interrupted_even_without_a_cancel() -> None:
     session = a_session()
     deliver(session, "a")

@@ -181,7 +181,7 @@ class Session:
         lease = self._leases.get(token)
         if lease is None or lease.cancel_reason is not None:
             return []
-        return [self._interrupt(lease, reason)]
+        return [self._stop(lease, reason)]
 
     def stale(self, token: str) -> list[Action]:
         """The engine says that this token is closed: nothing about it can change anything."""
@@ -191,7 +191,7 @@ class Session:
         lease.stale = True
         if lease.cancel_reason is not None:
             return []
-        return [self._interrupt(lease, "stale")]
+        return [self._stop(lease, "stale")]
 
     def drain(self, *, timeout_ms: int, now_ms: int) -> list[Action]:
         """Start nothing any more; what is held without a slot is given back at once."""
@@ -255,6 +255,13 @@ class Session:
         if lease.cancel_reason is not None:
             return [Expire(lease)]
         return [Expire(lease), self._interrupt(lease, "attempt_timeout")]
+
+    def _stop(self, lease: Lease, reason: str) -> Interrupt | GiveBack:
+        """Interrupt what runs. What has not begun never does, and whoever waits for it is told."""
+        if lease.state is not LeaseState.HELD:
+            return self._interrupt(lease, reason)
+        lease.cancel_reason = reason
+        return self._give_back(lease, ReleaseReason.INTERRUPTED)
 
     def _interrupt(self, lease: Lease, reason: str) -> Interrupt:
         lease.cancel_reason = reason
