@@ -297,27 +297,30 @@ class World(Servers):
         """The path of a ready step; None when the run itself is held."""
         if self.run.held_by is not None:
             return None
-        ready = (path for path, step in self.run.steps.items() if step.held_by is not None)
-        return next(ready, NOTHING_HELD)
+        return min(
+            (path for path, step in self.run.steps.items() if step.held_by is not None),
+            default=NOTHING_HELD,
+        )
 
     def _calm_wait(self, count: int) -> None:
         """Nothing is on its way: somebody signals, a child settles, or time passes."""
-        steps = self.run.steps
+        # In order of path: the order of the mapping is another in every process.
+        steps = [self.run.steps[path] for path in sorted(self.run.steps)]
         if self.run.due_at is not None and self.run.due_at <= self.now:
             self.timer_fires(None)
             return
-        awaited = [s for s in steps.values() if s.waiting_for is WaitReason.SIGNAL]
+        awaited = [s for s in steps if s.waiting_for is WaitReason.SIGNAL]
         if awaited and (self.harmless or count % 2):
             names = (awaited[0].signal or "").split(",")
             self.is_signalled(names[count // 2 % len(names)], "same", at=BEGIN)
             return
-        child = next((s for s in steps.values() if s.waiting_for is WaitReason.CHILD), None)
+        child = next((s for s in steps if s.waiting_for is WaitReason.CHILD), None)
         if child is not None:
             assert child.child_run_id is not None
             self.settles(child.child_run_id)
             return
-        lost = [s for s in steps.values() if s.token is not None and s.worker_id is None]
-        due = [path for path, step in steps.items() if step.due_at is not None]
+        lost = [s for s in steps if s.token is not None and s.worker_id is None]
+        due = [step.path for step in steps if step.due_at is not None]
         if lost and (self.harmless or not due):
             assert lost[0].token is not None
             self.vanished(lost[0].token)

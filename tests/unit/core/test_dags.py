@@ -108,3 +108,20 @@ def test_a_failure_in_the_dag_of_a_tolerated_item_cancels_the_rest_of_this_item_
     story.completes("each[1]/one")
     story.completes("each[1]/two")
     assert story.output() == [None, "done"]
+
+
+def test_a_failure_that_is_not_worked_off_yet_is_not_overtaken_by_the_last_step() -> None:
+    story = given_yaml(
+        """
+        - {name: one, task: one}
+        - {name: two, task: two}
+        - {name: join, pass: done, after: [two]}
+        """,
+        limits=CoreLimits(transitions_per_decision_max=1),
+    ).goes_on()
+    story.fails("one")
+    assert story.run.cursor is not None, "the decision was split"
+    story.completes("two")
+    story.goes_on()
+    assert story.status() == "failed"
+    assert story.error().step == "one"

@@ -39,7 +39,8 @@ def end_list(changes: Changes, owner: str) -> None:
 
 def follow(changes: Changes, path: str) -> None:
     """A step of a DAG is completed or skipped: enter what has waited for it and for nothing else
-    that is not. The list ends when all its steps are settled."""
+    that is not. The list ends when all its steps are settled, and no failure is left of which
+    somebody still has to say whether it is caught."""
     owner = upper_of(path)
     if not changes.is_owner_open(owner):
         return
@@ -48,8 +49,14 @@ def follow(changes: Changes, path: str) -> None:
     for name in reversed(ready):
         agenda.push(changes, Verb.ENTER, within(owner, name))
     count = len(list_of(changes, owner).steps)
-    if changes.reached_count(owner) == count and changes.is_empty(owner):
+    is_over = changes.reached_count(owner) == count and changes.is_empty(owner)
+    if is_over and not _has_failure_left(changes, owner):
         agenda.push(changes, Verb.END, owner)
+
+
+def _has_failure_left(changes: Changes, owner: str) -> bool:
+    entries = (agenda.split(entry) for entry in changes.agenda)
+    return any(verb is Verb.FAIL and upper_of(path) == owner for verb, path in entries)
 
 
 def _may_begin(changes: Changes, owner: str, name: str) -> bool:
