@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.eventually import eventually_sync
-from tests.support.installation import FIRST_START, ORDER, Installation
+from tests.support.installation import FIRST_START, ORDER, SALE, Installation
 from tests.support.pages import ROOT
 
 # Outages have to be waited for: the whole page takes many minutes.
@@ -88,6 +88,13 @@ def test_a_bad_deploy_is_held_and_replaced(here: Installation) -> None:
     here.start("o-4", "lamp")
     here.follow("A bad deploy")
     assert "completed" in here.type("towpath get order/o-5")
+
+
+def test_an_undo_that_failed_goes_on_when_its_cause_is_mended(here: Installation) -> None:
+    (here.folder / "sale.yaml").write_text(SALE, encoding="utf-8")
+    here.type("towpath deploy sale.yaml")
+    here.type("""towpath start sale --key s-1 --input '{"sku": "lamp"}'""")
+    here.follow("An undo failed")
 
 
 def test_dispatches_wait_in_postgres_while_the_stream_is_full(here: Installation) -> None:

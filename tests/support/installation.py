@@ -37,6 +37,12 @@ async def pack(order: dict) -> str:
     if sku == "killer":
         os._exit(9)
     return f"parcel for {sku}"
+
+
+@worker.task("shop.unpack")
+def unpack(parcel: str) -> None:
+    if not Path("unlocked").exists():
+        raise ConnectionError("the store is locked")
 """
 ORDER = """
 workflow: order
@@ -48,6 +54,12 @@ steps:
     task: shop.pack
     queue: shop
     retry: {max_attempts: 3}
+"""
+SALE = """
+workflow: sale
+steps:
+  - {name: pack, task: shop.pack, queue: shop, compensate: {task: shop.unpack}}
+  - {name: paid, wait: {signal: paid, timeout: 100ms}}
 """
 PARCEL = "workflow: parcel\nsteps: [{name: done, pass: true}]\n"
 # What a test does not want to wait for: a worker is missed for fifteen seconds otherwise.
