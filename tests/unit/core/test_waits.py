@@ -1,29 +1,21 @@
 """Waits for one, for all and for so many signals; what they want in a payload; several at once."""
 
-import sys
-from types import FrameType
 from typing import Any
 
 import pytest
 
 from tests.support.builders import (
-    BEGIN,
     Json,
-    a_cause,
     a_definition,
     a_pass,
     a_run,
-    a_signal,
     a_task,
 )
 from tests.support.replays import check_replays
 from tests.support.scenario import Story, given, given_yaml
-from towpath_engine.core.decide import decide
 from towpath_engine.core.effects import ConsumeSignal, KeepSignal, RefuseSignal, Verdict
-from towpath_engine.core.events import RunBegun, SignalReceived
 from towpath_engine.core.explain import reasons_of
 from towpath_engine.core.limits import CoreLimits
-from towpath_engine.core.model import Run
 from towpath_engine.core.sentences import sentence
 
 pytestmark = pytest.mark.usefixtures("loading")
@@ -460,47 +452,3 @@ def test_a_history_of_refused_and_taken_signals_replays() -> None:
     story.time_passes_until_due("both")
     assert story.output() == "Timeout"
     check_replays(begin, story)
-
-
-# However many
-
-
-def test_each_of_many_signals_costs_one_row_and_one_line_of_history() -> None:
-    story = given(a_wait_for(signal="go", count=60, schema=NUMBERS))
-    for number in range(59):
-        decision = story.is_signalled("go", number)
-        assert [type(effect) for effect in decision.effects] == [KeepSignal]
-        assert (len(decision.transitions), decision.changed) == (1, ())
-    story.is_signalled("go", 59)
-    assert payloads(story) == list(range(60))
-
-
-def test_many_kept_signals_are_looked_at_once() -> None:
-    definition = a_definition(a_wait_for(signal="go", count=10_000, schema=NUMBERS))
-    run = decide(a_run(definition), RunBegun(seed="s", cause=a_cause()), BEGIN).run
-    assert run.status == "waiting"
-    early = late = 0
-    for number in range(5_000):
-        calls, run = calls_of(run, number)
-        early += calls if number < 100 else 0
-        late += calls if number >= 4_900 else 0
-    assert len(run.kept) == 5_000
-    assert late <= early, "the last hundred cost no more calls than the first"
-
-
-def calls_of(run: Run, number: int) -> tuple[int, Run]:
-    """How many calls of functions one more signal costs, and the run with it."""
-    signal = a_signal("go", number, message_id=f"m{number}")
-    event = SignalReceived(seed=f"s{number}", cause=a_cause("signal"), signal=signal)
-    counted = 0
-
-    def count(_frame: FrameType, what: str, _argument: object) -> None:
-        nonlocal counted
-        counted += what == "call"
-
-    sys.setprofile(count)
-    try:
-        decision = decide(run, event, BEGIN)
-    finally:
-        sys.setprofile(None)
-    return counted, decision.run
