@@ -182,3 +182,15 @@ async def test_ten_branches_take_ten_signals_each_once(wire: WireClient) -> None
         await wire.put(f"in.signal.-.{run_id}.go", str(number).encode())
     output = (await wire.result(run_id))["output"]
     assert sorted(one["payload"] for one in output.values()) == list(range(10))
+
+
+async def test_a_count_of_a_thousand_takes_them_all_in_order_each_once(wire: WireClient) -> None:
+    await wire.deploy(one_wait(count=1_000, schema={"type": "integer"}))
+    run_id = await wire.start("waiting")
+    for number in range(1_000):
+        message_id = {"Towpath-Message-Id": f"m{number}"}
+        await wire.put(f"in.signal.-.{run_id}.go", str(number).encode(), message_id)
+        if number % 10 == 0:
+            await wire.put(f"in.signal.-.{run_id}.go", b"-1", message_id)
+    output = (await wire.result(run_id))["output"]
+    assert [one["payload"] for one in output] == list(range(1_000))
