@@ -109,3 +109,28 @@ async def test_a_dag_starts_what_is_ready_and_goes_on_without_what_is_skipped(
     history = await wire.history(full["run_id"])
     began = [one["step"] for one in history if one["what"] == "step-dispatched"]
     assert set(began[:3]) == {"sales", "stock", "weather"}
+
+
+async def test_a_child_is_waited_for_or_goes_its_own_way(reader: Reader, wire: WireClient) -> None:
+    follow(reader, "children")
+
+    parent = await run_of(wire, "onboarding", "c-1")
+    rejected = await run_of(wire, "onboarding", "c-2")
+    check = await run_of(wire, "credit-check", "check-ann")
+    welcome = await run_of(wire, "welcome", "welcome-ann")
+    cancelled = await run_of(wire, "credit-check", "check-eve")
+
+    assert check["parent_run_id"] == parent["run_id"]
+    assert welcome["run_id"] == parent["output"]["welcome"]
+    assert parent["settled_at"] < welcome["settled_at"]
+    assert rejected["status"] == "completed"
+    assert rejected["steps"]["checked"]["error"]["type"] == "ChildFailed"
+    assert statuses(rejected)["account"] == "skipped"
+    assert statuses(cancelled) == {"papers": "cancelled", "asked": "skipped", "limit": "skipped"}
+
+
+def test_every_example_is_in_the_index() -> None:
+    index = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    folders = {path.parent.name for path in EXAMPLES.glob("*/worker.py")}
+    assert len(folders) == 6
+    assert sorted(name for name in folders if f"]({name}/README.md)" not in index) == []

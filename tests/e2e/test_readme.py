@@ -79,6 +79,7 @@ def test_the_programs_are_as_short_as_promised() -> None:
 
 def test_links_between_the_pages_lead_somewhere() -> None:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("deploy/**/*.md")]
+    pages += ROOT.glob("examples/**/*.md")
     own = [page for page in pages if "node_modules" not in page.parts]
     lost = [
         f"{page.name}: {target}"
