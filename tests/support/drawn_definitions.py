@@ -66,38 +66,6 @@ _PLAIN: Final[Mapping[str, Sequence[Json]]] = {
 }
 
 
-_PROBES: Final[Mapping[str, Json]] = {
-    "parallel": {"name": "a", "parallel": {"branches": {"b": [{"name": "c", "pass": 1}]}}},
-    "map": {"name": "a", "map": {"items": "${ [1] }", "steps": [{"name": "c", "pass": 1}]}},
-    "run": {"name": "a", "run": {"workflow": "child"}},
-    "after": {"name": "a", "pass": 1, "after": ["z"]},
-    "catch": {"name": "a", "pass": 1, "catch": [{"next": "z"}]},
-    "compensate": {"name": "a", "pass": 1, "compensate": {"task": "undo"}},
-    "while": {"name": "a", "task": "work", "repeat": {"while": "false"}},
-    "any": {"name": "a", "wait": {"any": ["go", "stop"]}},
-    "all": {"name": "a", "wait": {"all": ["go", "stop"]}},
-    "count": {"name": "a", "wait": {"signal": "go", "count": 2}},
-    "schema": {"name": "a", "wait": {"signal": "go", "schema": True}},
-}
-"""A step of each construct that the parser may not read yet."""
-
-
-@lru_cache(maxsize=1)
-def unread() -> frozenset[str]:
-    """The constructs that a deploy still refuses. They are not drawn; once they are read, they
-    are."""
-    return frozenset(name for name, step in _PROBES.items() if not _is_read(step))
-
-
-def _is_read(step: Json) -> bool:
-    document = {"workflow": "probe", "steps": [step, {"name": "z", "pass": 1}]}
-    try:
-        parse_definition(document)
-    except DefinitionRefused:
-        return False
-    return True
-
-
 class Drawing:
     """One definition in the making. `flat`: nothing runs beside anything else, so that the outcome
     does not depend on the order of messages."""
@@ -129,7 +97,7 @@ class Drawing:
         first = self._made
         self._made += count
         names = [f"s{first + index}" for index in range(count)]
-        is_dag = not self._flat and "after" not in unread() and count > 1 and self._chance(0.25)
+        is_dag = not self._flat and count > 1 and self._chance(0.25)
         steps = [
             self._step(name, index, names, depth, items, is_dag=is_dag)
             for index, name in enumerate(names)
@@ -163,7 +131,7 @@ class Drawing:
                         steps[index + 1]["next"] = names[index + 3]
                     else:
                         steps[index + 1]["end"] = True
-            if "catch" not in unread() and self._chance(0.05 if is_last else 0.35):
+            if self._chance(0.05 if is_last else 0.35):
                 step["catch"] = [self._catch(index, names)]
             if is_last and "choice" not in step and "end" not in step and self._chance(0.1):
                 step["end"] = True
@@ -206,7 +174,7 @@ class Drawing:
             step["delay"] = "5s"
         step |= self._kind(index, names, depth, items, is_dag=is_dag)
         undoable = "choice" not in step and step.get("when") != "false"
-        if undoable and "compensate" not in unread() and self._chance(0.45):
+        if undoable and self._chance(0.45):
             step["compensate"] = self._compensation()
         return step
 
@@ -217,9 +185,8 @@ class Drawing:
         is_room = depth < DEPTH_MAX and self._made < STEPS_MAX and not self._flat
         if is_room and self._chance(0.45):
             whole = dice.choice(_WHOLES)
-            if whole not in unread():
-                make = self._map if whole == "map" else self._parallel
-                return {whole: make(depth, items)}
+            make = self._map if whole == "map" else self._parallel
+            return {whole: make(depth, items)}
         kind = dice.choice(_LEAVES)
         if kind == "choice" and not is_dag and index < len(names) - 1:
             return self._choice(index, names, items)
@@ -227,7 +194,7 @@ class Drawing:
             return {"wait": self._wait(names, is_dag=is_dag)}
         if kind in _PLAIN:
             return dict(dice.choice(_PLAIN[kind]))
-        if kind == "run" and "run" not in unread():
+        if kind == "run":
             return {"run": self._run()}
         return self._task(items)
 
@@ -252,7 +219,7 @@ class Drawing:
         }
         if self._chance(0.5):
             repeat: dict[str, object] = {"limit": dice.choice((2, 3)), "delay": "2s"}
-            if "while" not in unread() and self._chance(0.4):
+            if self._chance(0.4):
                 repeat["while"] = dice.choice(
                     ("iteration < 1", "last == null", "false", "output.nothing == 1")
                 )
@@ -275,13 +242,13 @@ class Drawing:
         dice = self._dice
         wait: dict[str, object] = {}
         match dice.choice(("any", "all", "count", "signal")):
-            case "any" | "all" as mode if mode not in unread():
+            case "any" | "all" as mode:
                 wait[mode] = list(SIGNALS)
-            case "count" if "count" not in unread():
+            case "count":
                 wait |= {"signal": dice.choice(SIGNALS), "count": 2}
             case _:
                 wait["signal"] = dice.choice(SIGNALS)
-        if "schema" not in unread() and self._chance(0.2):
+        if self._chance(0.2):
             wait["schema"] = dice.choice(_SCHEMAS[:2] if self._flat else _SCHEMAS)
         if not self._flat or self._chance(0.5):
             wait["timeout"] = "30s"
@@ -291,7 +258,8 @@ class Drawing:
 
     def _run(self) -> dict[str, object]:
         run: dict[str, object] = {"workflow": "child"}
-        if self._chance(0.3):
+        # The output of a detached one is its id, which is another every time.
+        if not self._flat and self._chance(0.3):
             run["detached"] = True
         if self._chance(0.5):
             run["input"] = {"n": "${ input.n }"}

@@ -166,15 +166,18 @@ class World(Servers):
         return step is not None and step.status is StepStatus.CANCELLING and step.started_at is None
 
     def _signal(self, detail: int) -> None:
-        if self.harmless and self.signals_sent >= len(SIGNALS) * 40:
-            return
+        if not self.harmless or self.signals_sent < len(SIGNALS) * 40:
+            self._send_signal(detail)
+
+    def _send_signal(self, detail: int) -> None:
+        """One signal of each name in turn: which of them a wait takes does not depend on when they
+        come. Without harm they hold all the same."""
         name = SIGNALS[self.signals_sent % len(SIGNALS)]
         self.signals_sent += 1
-        if not self.harmless:
-            self.is_signalled(name, detail % 12)
-        else:
-            # Which signal a wait takes depends on how many came; not on what they hold.
+        if self.harmless:
             self.is_signalled(name, "same", at=BEGIN)
+        else:
+            self.is_signalled(name, detail % 12)
 
     # Time
 
@@ -310,7 +313,10 @@ class World(Servers):
             self.timer_fires(None)
             return
         awaited = [s for s in steps if s.waiting_for is WaitReason.SIGNAL]
-        if awaited and (self.harmless or count % 2):
+        if awaited and self.harmless:
+            self._send_signal(0)
+            return
+        if awaited and count % 2:
             names = (awaited[0].signal or "").split(",")
             self.is_signalled(names[count // 2 % len(names)], "same", at=BEGIN)
             return

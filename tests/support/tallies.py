@@ -1,7 +1,6 @@
 """How often each change happened in each status, over many made-up histories."""
 
 from collections import Counter
-from collections.abc import Collection
 
 from msgspec import Struct, field
 
@@ -59,10 +58,9 @@ class Tally(Struct):
         self.ends.update(other.ends)
         self.loads.update(other.loads)
 
-    def never_seen(self, impossible: Collection[Pair] = ()) -> list[Pair]:
+    def never_seen(self) -> list[Pair]:
         """The legal pairs of the tables that no history has shown."""
-        seen = set(self.run_pairs) | set(self.step_pairs) | set(impossible)
-        return sorted(legal_pairs() - seen)
+        return sorted(legal_pairs() - set(self.run_pairs) - set(self.step_pairs))
 
     def never_met(self) -> list[Aim]:
         """The events that no history has shown in a state of a run or row in which they may come,

@@ -239,7 +239,8 @@ STEP_TRANSITIONS: Final[Mapping[StepStatus, Mapping[StepChange, StepStatus]]] = 
     },
     StepStatus.FAILED: {**_REVISIT, **_REVIVAL},
     StepStatus.SKIPPED: {**_REVISIT, **_RESET},
-    StepStatus.CANCELLED: {**_REVISIT, **_REVIVAL},
+    # A list in which a step was cancelled is over, unless an operator has it go on with that step.
+    StepStatus.CANCELLED: _REVIVAL,
     StepStatus.CANCELLING: {
         StepChange.STARTED: StepStatus.CANCELLING,
         StepChange.ANNOUNCED: StepStatus.CANCELLING,
