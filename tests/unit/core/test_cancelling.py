@@ -249,6 +249,15 @@ def test_with_on_failure_fail_they_are_cancelled_at_once() -> None:
     assert story.status() == "failed"
 
 
+def test_with_on_failure_fail_a_later_cancel_may_still_undo_what_they_complete() -> None:
+    story = failing("on_failure: fail\nsteps:" + CAUGHT)
+    assert story.status(GOOD) == "cancelling"
+    story.completes(GOOD)
+    assert story.status() == "running"
+    story.is_cancelled(compensate=True)
+    assert story.status(GOOD) == "compensating"
+
+
 def test_a_late_success_of_a_list_that_failed_fast_is_undone_when_the_run_fails_later() -> None:
     story = failing(CAUGHT)
     assert story.status(GOOD) == "cancelling"

@@ -8,6 +8,7 @@ from tests.support.scenario import Story, given_yaml
 from towpath_engine.core.effects import Announce, TellParent, Verdict
 from towpath_engine.core.events import PauseRequested, ResumeRequested, StepAdmitted
 from towpath_engine.core.gate import OPEN, Gate
+from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Cause
 from towpath_protocol.reports import Again, ReleaseReason
 
@@ -257,6 +258,19 @@ def test_a_cancelled_run_goes_on_undoing_and_stays_cancelled() -> None:
     undo_all(story)
     assert story.status() == "cancelled"
     assert story.run.compensation == "compensated"
+
+
+def test_a_run_with_more_transitions_than_it_may_have_goes_on_undoing() -> None:
+    story = given_yaml(TWO, limits=CoreLimits(transitions_per_run_max=8))
+    story.completes("a", "A")
+    story.completes("b", "B")
+    story.fails("c", "Boom")
+    story.fails("b", "Gone", retryable=False)
+    assert story.status() == "compensation_failed"
+    assert story.run.seq >= 8
+    assert story.is_retried().verdict is Verdict.APPLIED
+    undo_all(story)
+    assert story.status() == "compensated"
 
 
 def test_an_undo_may_fail_and_go_on_as_often_as_it_takes() -> None:

@@ -90,7 +90,9 @@ def _refuse_status(run: Run, operation: Operation) -> Refusal | None:
         )
         return Refusal(code, message)
     count_max = run.limits.transitions_per_run_max
-    if run.seq >= count_max:
+    # Undoing is bounded by what there is to undo.
+    is_undone = run.compensation is RunStatus.COMPENSATION_FAILED
+    if run.seq >= count_max and not is_undone:
         message = (
             f"run {run.id} has {run.seq} transitions, the limit is {count_max}: restart it, or "
             "raise the limit first"

@@ -72,9 +72,8 @@ def cancel_slowly(changes: Changes, step: Step, reason: str) -> bool:
     step_def = changes.definition_of(step.path)
     if step_def.compensate is None or not isinstance(step_def.spec, TaskSpec):
         return False
-    run = changes.run
-    wanted = is_wanted(changes) if run.ending is not None else run.definition.undo_on_failure
-    if not wanted:
+    # A run that goes on may yet be cancelled with compensation, whatever its `on_failure` says.
+    if changes.run.ending is not None and not is_wanted(changes):
         return False
     end = step.attempt_deadline_at
     if end is None:
