@@ -61,7 +61,7 @@ def record_histories() -> list[tuple[Run, list[Recorded]]]:
         run = a_run(
             parse_definition(document),
             run_input={"n": len(numbers)},
-            key="k",
+            key=f"k-{len(found)}",
             start_at=start_at,
             limits=CoreLimits(transitions_per_decision_max=5, releases_in_a_row_max=4),
         )
