@@ -167,3 +167,22 @@ async def test_one_that_was_in_the_stream_when_it_lost_its_data_is_heard_to_its_
     await wire.complete(undo)
     run = await wire.result(run_id)
     assert (run["status"], run["compensation"]) == ("cancelled", "compensated")
+
+
+async def test_one_whose_workers_were_all_lost_holds_the_undoing_no_longer(
+    wire: WireClient,
+) -> None:
+    await wire.deploy(undoable())
+    run_id = await wire.start("paid")
+    _, message = await wire.pull()
+    await wire.api("run.cancel", run_id=run_id, compensate=True)
+    for _ in range(4):
+        await message.nak()
+        _, message = await wire.pull()
+    await message.nak()
+    wire.work("default", lambda dispatch: dispatch["input"], slots=1)
+    run = await wire.result(run_id)
+    assert (run["status"], run.get("compensation")) == ("cancelled", None)
+    rows = await wire.history(run_id)
+    (ended,) = [row for row in rows if row["what"] == "step-cancelled"]
+    assert ended["data"]["error"]["type"] == "WorkerLost"
