@@ -102,6 +102,13 @@ def table(outcomes: dict[str, Expected]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
+def reservations(outcomes: dict[str, Expected]) -> dict[str, int]:
+    """How many reservations are made, how many of them shipped and how many released."""
+    made = sum(len(one.reserved) for one in outcomes.values())
+    shipped = sum(len(one.reserved) for one in outcomes.values() if one.shipped)
+    return {"reserved": made, "shipped": shipped, "released": made - shipped}
+
+
 if __name__ == "__main__":
     outcomes_of_file = expected_outcomes(Path(sys.argv[1]))
     print(json.dumps(table(outcomes_of_file), indent=2))

@@ -94,6 +94,8 @@ class Verdict(Struct):
 
     differences: list[str]
     outcomes: dict[str, int]
+    reservations: dict[str, int]
+    """How many were made, shipped and released."""
     completed_by: dict[str, int]
     retried_steps: int
     repeated_attempts: int
@@ -136,7 +138,8 @@ async def judge(
             found = differences_of(order_id, by_key[order_id], wanted)
             differences += [f"{order_id}: {one}" for one in found]
     differences += charge_differences(effects, expected)
-    differences += stock_differences(effects, expected)
+    stock = stock_seen(effects)
+    differences += stock_differences(stock, expected)
     differences += await order_differences(api, runs, at_once)
     steps = [step for run in runs for step in run.steps if step.kind == "task"]
     completed = [step for step in steps if step.status in {"completed", "compensated"}]
@@ -144,6 +147,11 @@ async def judge(
     return Verdict(
         differences=differences,
         outcomes=dict(sorted(Counter(outcome_name(run) for run in runs).items())),
+        reservations={
+            "reserved": stock["reserve"].total(),
+            "shipped": stock["ship"].total(),
+            "released": stock["release"].total(),
+        },
         completed_by=dict(sorted(completed_by.items())),
         retried_steps=sum(step.attempt > 1 for step in steps),
         repeated_attempts=repeated_attempts(effects),
@@ -213,9 +221,11 @@ def charge_differences(
     return faults + [f"{order_id}: charged, but unknown" for order_id in charges]
 
 
-def stock_differences(effects: dict[str, list[Effect]], expected: dict[str, Expected]) -> list[str]:
-    """Each reservation was made, and then shipped or given back: each under one idempotency key."""
-    seen: dict[str, Counter[str]] = {"reserve": Counter(), "ship": Counter(), "release": Counter()}
+def stock_seen(effects: dict[str, list[Effect]]) -> dict[str, Counter[str]]:
+    """How often each reservation was made, shipped and released, by the workers' logs.
+
+    What was done again under the same idempotency key counts once: it is the same effect.
+    """
     keys = {
         (one.task.partition(".")[2], reservation, one.idempotency_key)
         for lines in effects.values()
@@ -223,8 +233,14 @@ def stock_differences(effects: dict[str, list[Effect]], expected: dict[str, Expe
         if one.what == "done"
         for reservation in one.reservations
     }
+    seen: dict[str, Counter[str]] = {"reserve": Counter(), "ship": Counter(), "release": Counter()}
     for task, reservation, _ in keys:
         seen[task][reservation] += 1
+    return seen
+
+
+def stock_differences(seen: dict[str, Counter[str]], expected: dict[str, Expected]) -> list[str]:
+    """Each reservation was made once, and then once shipped or released."""
     reserved = Counter(name for one in expected.values() for name in one.reserved)
     shipped = Counter(name for one in expected.values() if one.shipped for name in one.reserved)
     wanted = {"reserve": reserved, "ship": shipped, "release": reserved - shipped}
@@ -284,11 +300,12 @@ def read_effects(folder: Path) -> dict[str, list[Effect]]:
     return logs
 
 
-def table(verdict: Verdict, wanted: dict[str, int]) -> str:
-    """The table that is printed at the end."""
-    rows = sorted(set(wanted) | set(verdict.outcomes))
+def table(verdict: Verdict, outcomes: dict[str, int], reservations: dict[str, int]) -> str:
+    """The table that is printed at the end, beside what is expected."""
     lines = [f"{'outcome':<28}{'runs':>7}{'expected':>10}"]
-    lines += [f"{row:<28}{verdict.outcomes.get(row, 0):>7}{wanted.get(row, 0):>10}" for row in rows]
+    lines += side_by_side(verdict.outcomes, outcomes)
+    lines += ["", f"{'reservations':<28}{'seen':>7}{'expected':>10}"]
+    lines += side_by_side(verdict.reservations, reservations)
     lines += ["", f"{'worker':<28}{'steps':>7}"]
     lines += [f"{name:<28}{count:>7}" for name, count in verdict.completed_by.items()]
     lines += [
@@ -297,6 +314,12 @@ def table(verdict: Verdict, wanted: dict[str, int]) -> str:
         f"attempts that a worker was given twice: {verdict.repeated_attempts}",
     ]
     return "\n".join(lines)
+
+
+def side_by_side(seen: dict[str, int], wanted: dict[str, int]) -> list[str]:
+    """A line for each name that is seen or wanted."""
+    names = sorted(seen.keys() | wanted.keys())
+    return [f"{name:<28}{seen.get(name, 0):>7}{wanted.get(name, 0):>10}" for name in names]
 
 
 def as_json(verdict: Verdict) -> dict[str, object]:

@@ -144,7 +144,8 @@ class Demo:
             verdict.differences.append("the Node.js worker completed nothing")
         facts = {"ok": not verdict.differences, "redelivered": watching.result()}
         self._screen.event("result", **facts, **as_json(verdict))
-        self._screen.say(f"\n{table(verdict, expected.table(wanted))}")
+        reservations = expected.reservations(wanted)
+        self._screen.say(f"\n{table(verdict, expected.table(wanted), reservations)}")
         self._screen.say(f"starts that were duplicates: {duplicates}; messages repeated: {repeats}")
         for one in verdict.differences[:20]:
             self._screen.say(f"DIFFERS  {one}")

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.support.demo import (
+    EXPECTED_RESERVATIONS,
     EXPECTED_TABLE,
     DemoProcess,
     Event,
@@ -47,6 +48,7 @@ async def check_the_same_table(demo: DemoProcess) -> Event:
     result = demo.result()
     assert result["differences"] == []
     assert result["outcomes"] == EXPECTED_TABLE
+    assert result["reservations"] == EXPECTED_RESERVATIONS
     assert result["completed_by"]["node"] > 0
     assert await check_histories(demo) > 10_000
     return result

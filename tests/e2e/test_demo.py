@@ -22,6 +22,7 @@ from deploy.demo.judge import (
     differences_of,
     runs_per_order,
     stock_differences,
+    stock_seen,
     undone_in_reverse,
 )
 from deploy.demo.orders import OrdersError, distinct, read_orders
@@ -203,7 +204,7 @@ def test_the_judge_counts_every_reservation_its_parcel_and_its_release() -> None
     ]
 
     def judged(*lines: Effect) -> list[str]:
-        return stock_differences({"w": list(lines[:3]), "x": list(lines[3:])}, wanted)
+        return stock_differences(stock_seen({"w": list(lines[:3]), "x": list(lines[3:])}), wanted)
 
     repeated = (*right, right[5])
     twice = (*right, stock("release", "7", "R-b-1"))
@@ -275,6 +276,7 @@ def test_the_demo_takes_another_file_of_orders(tmp_path: Path) -> None:
         "completed (shipped)": 15,
         "failed (OutOfStock)": 2,
     }
+    assert result["reservations"] == {"reserved": 24, "shipped": 18, "released": 6}
     assert (result["completed_by"].get("node", 0) > 0) == (shutil.which("node") is not None)
     assert demo.wait() == 0
 

@@ -14,7 +14,7 @@ import psutil
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from deploy.demo.expected import expected_outcomes, table
+from deploy.demo.expected import expected_outcomes, reservations, table
 from deploy.demo.judge import SETTLED
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.processes import Halted, RealProcess
@@ -28,6 +28,7 @@ SETTLED_SECONDS = 900.0
 SERVER_SECONDS = 300.0
 
 EXPECTED_TABLE = table(expected_outcomes(ORDERS))
+EXPECTED_RESERVATIONS = reservations(expected_outcomes(ORDERS))
 
 Event = dict[str, Any]
 
