@@ -95,6 +95,8 @@ async def test_a_thousand_pieces_on_every_subject_of_the_stream(
         "in.signal-key.one.spread.go": {"a": 1},
         "in.start.nowhere.spread.-": {"a": 1},
         f"in.child-settled.-.{RUN}.{RUN}": {"a": 1},
+        f"in.child-start.-.{RUN}.{RUN}": {"step": "a"},
+        f"in.child-cancel.-.{RUN}.{RUN}": {"step": "a"},
         "in.what.is.this.thing": {"a": 1},
     }
     sent = 0

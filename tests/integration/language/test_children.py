@@ -243,3 +243,71 @@ async def test_a_retried_child_does_not_change_its_parent(wire: WireClient) -> N
     await wire.complete(await wire.take(), "sent")
     assert (await wire.result(child_id))["output"] == "sent"
     assert (await wire.run(run_id))["status"] == "failed"
+
+
+async def handled(wire: WireClient) -> None:
+    """Return once the engine has acknowledged every message."""
+
+    async def nothing_left() -> bool:
+        info = await wire.client.jetstream().stream_info(f"{wire.prefix.upper()}_IN")
+        return info.state.messages == 0
+
+    await eventually(nothing_left)
+
+
+async def test_messages_that_say_what_is_not_so_change_nothing(wire: WireClient) -> None:
+    run_id = await ordered(wire)
+    child_id = await child_of(wire, run_id)
+    cancel = b'{"type":"child.cancel","v":1,"step":"elsewhere","reason":"r","compensate":true}'
+    for _ in range(2):
+        await wire.put(f"in.child-cancel.-.{child_id}.{run_id}", cancel)
+        await wire.put(f"in.child-settled.-.{run_id}.{child_id}", b'{"type":"child.settled"}')
+        for step in ("invoice", "elsewhere"):
+            body = b'{"type":"child.start","step":"%s"}' % step.encode()
+            await wire.put(f"in.child-start.-.{child_id}.{run_id}", body)
+    await handled(wire)
+    assert (await wire.run(run_id))["status"] == "waiting"
+    assert (await wire.run(child_id))["status"] == "running"
+    assert len((await wire.api("run.list", workflow="invoice"))["runs"]) == 1
+    await wire.complete(await wire.take(), 1)
+    assert (await wire.result(run_id))["output"] == 1
+    before = len(await wire.history(run_id))
+    await wire.put(f"in.child-settled.-.{run_id}.{child_id}", b'{"type":"child.settled"}')
+    await handled(wire)
+    assert len(await wire.history(run_id)) == before
+    assert await wire.dead_letters() == []
+
+
+async def test_messages_about_runs_that_are_no_kin_are_dead_letters(wire: WireClient) -> None:
+    run_id = await ordered(wire)
+    child_id = await child_of(wire, run_id)
+    other = await wire.start("invoice", {"total": 1})
+    unknown = "0199c82c-c000-7000-8203-040506070809"
+    cancel = b'{"type":"child.cancel","step":"invoice"}'
+    await wire.put(f"in.child-cancel.-.{child_id}.{other}", cancel)
+    await wire.put(f"in.child-cancel.-.{unknown}.{unknown}", cancel)
+    await wire.put(f"in.child-settled.-.{other}.{child_id}", b'{"type":"child.settled"}')
+    await wire.put(f"in.child-settled.-.{run_id}.{unknown}", b'{"type":"child.settled"}')
+    start = b'{"type":"child.start","step":"invoice"}'
+    await wire.put(f"in.child-start.-.{unknown}.{unknown}", start)
+    await wire.put(f"in.child-start.-.{unknown}.{run_id}", b'{"type":"child.start"}')
+    await wire.put(f"in.child-start.-.{unknown}.{run_id}", b"[]")
+    await handled(wire)
+    reasons = sorted(letter["reason"] for letter in await wire.dead_letters())
+    assert reasons == [
+        "malformed", "malformed", "run_not_found", "run_not_found", "run_not_found",
+        "subject_mismatch", "subject_mismatch",
+    ]  # fmt: skip
+    assert (await wire.run(child_id))["status"] == "running"
+    assert (await wire.run(other))["status"] == "running"
+
+
+async def test_a_dead_letter_between_runs_can_be_handled_once_more(wire: WireClient) -> None:
+    run_id = await ordered(wire)
+    unknown = "0199c82c-c000-7000-8203-040506070809"
+    await wire.put(f"in.child-settled.-.{run_id}.{unknown}", b'{"type":"child.settled"}')
+    await handled(wire)
+    (letter,) = await wire.dead_letters()
+    answer = await wire.api("dead-letter.replay", ids=[letter["id"]])
+    assert "run_not_found" in str(answer["results"])
+    assert len(await wire.dead_letters()) == 1

@@ -32,6 +32,8 @@ ELSEWHERE = (
     "{p}.in.signal-key.bill.-.go",
     "{p}.in.start.bill.-.-",
     "{p}.in.child-settled.-.{run}.{run}",
+    "{p}.in.child-start.-.{run}.{run}",
+    "{p}.in.child-cancel.-.{run}.{run}",
     "{p}.events.bill.{run}.run-completed",
 )
 

@@ -189,6 +189,8 @@ async def test_a_pool_has_no_part_in_the_api_and_starts_and_signals_nothing(
             f"{prefix}.in.signal.-.{bill.run_id}.go",
             f"{prefix}.in.signal-key.bill.-.go",
             f"{prefix}.in.child-settled.-.{bill.run_id}.{bill.run_id}",
+            f"{prefix}.in.child-start.-.{bill.run_id}.{bill.run_id}",
+            f"{prefix}.in.child-cancel.-.{bill.run_id}.{bill.run_id}",
             f"{prefix}.events.bill.{bill.run_id}.run-completed",
         ):
             await stranger.client.publish(subject, b"1", headers=sent)

@@ -55,6 +55,8 @@ def _subjects(queue: str, token: str) -> list[str]:
         "in.start.one.spread.-",
         "in.start.nowhere.spread.-",
         f"in.child-settled.-.{RUN}.{RUN}",
+        f"in.child-start.-.{RUN}.{RUN}",
+        f"in.child-cancel.-.{RUN}.{RUN}",
         "in.nonsense.a.b.c",
         "in.step-completed.9bad.not-a-run.tok",
         "in.signal.-.NOT-A-RUN.go",
