@@ -80,7 +80,7 @@ class Drawing:
         dice = self._dice
         document: dict[str, object] = {"workflow": "random", "steps": self._list(0, ())}
         if not self._flat and self._chance(0.4):
-            document["timeout"] = dice.choice(("40s", "45s", "90s"))
+            document["timeout"] = dice.choice(("8s", "20s", "45s", "90s"))
         if self._chance(0.25):
             document["on_failure"] = "fail"
         if self._chance(0.1):
@@ -174,7 +174,7 @@ class Drawing:
             step["delay"] = "5s"
         step |= self._kind(index, names, depth, items, is_dag=is_dag)
         undoable = "choice" not in step and step.get("when") != "false"
-        if undoable and self._chance(0.45):
+        if undoable and self._chance(0.6 if "task" in step else 0.4):
             step["compensate"] = self._compensation()
         return step
 

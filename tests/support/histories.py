@@ -13,7 +13,7 @@ import msgspec
 
 from tests.support.builders import BEGIN, a_cause
 from tests.support.drawn_definitions import SIGNALS, definitions
-from tests.support.invariants import PLAIN_WAITS, is_split, live_tokens
+from tests.support.invariants import OUTLIVES, PLAIN_WAITS, is_split, live_tokens
 from tests.support.tallies import Tally
 from tests.support.worlds import Servers
 from towpath_engine.core.effects import Decision, DispatchStep
@@ -60,7 +60,7 @@ class World(Servers):
         """One thing happens; `number` says which."""
         # Spread evenly: Hypothesis likes small numbers, and a world of small numbers is dull.
         digest = hashlib.blake2b(f"{self.happened}/{number}".encode(), digest_size=4).digest()
-        which, detail = digest[0] % 21, int.from_bytes(digest[1:], "big")
+        which, detail = digest[0] % 23, int.from_bytes(digest[1:], "big")
         acts: tuple[tuple[range, Callable[[int], object]], ...] = (
             (range(4), self._act_on_stream),
             (range(4, 8), self._act_on_reports),
@@ -75,6 +75,7 @@ class World(Servers):
             (range(18, 19), self._meddle if self.run.status in SETTLED_RUN else self._hold),
             (range(19, 20), self._hold),
             (range(20, 21), self._see_to_what_is_cancelled),
+            (range(21, 23), self._act_on_time),
         )
         next(act for numbers, act in acts if which in numbers)(detail)
 
@@ -109,19 +110,27 @@ class World(Servers):
             self.settles("0190a0a0-0000-7000-8000-00000000beef")
 
     def _lose(self, detail: int) -> None:
-        """The stream loses a dispatch; the engine finds out, or the broker gives it up."""
-        if not self.stream:
+        """A dispatch is lost: the engine finds it in the stream no more, or the broker gives it up;
+        now and then one that a worker has, and often one whose attempt is to be undone."""
+        tokens = sorted({dispatch.token for dispatch in self.stream})
+        if not self.harmless and detail % 3 == 0:
+            tokens = self._tokens_of_the_end() or sorted(live_tokens(self.run))
+        if not tokens:
             return
-        dispatch = self.stream[detail % len(self.stream)]
+        token = tokens[detail // 3 % len(tokens)]
         if detail % 2 or self.harmless:
-            self.stream = [one for one in self.stream if one is not dispatch]
-            self.vanished(dispatch.token)
+            self.stream = [one for one in self.stream if one.token != token]
+            self.vanished(token)
             return
-        cause = a_cause("lost", token=dispatch.token)
-        token = dispatch.token
+        cause = a_cause("lost", token=token)
         event = AttemptLost(seed=self.seed(), cause=cause, token=token, reason="5 deliveries")
         self.seen.append(event)
         self.happens(event)
+
+    def _tokens_of_the_end(self) -> list[str]:
+        """The tokens of the attempts that are being cancelled or that undo."""
+        steps = (self.run.steps[path] for path in sorted(self.run.steps))
+        return [s.token for s in steps if s.token is not None and s.status in OUTLIVES]
 
     def vanished(self, token: str) -> None:
         """The engine finds the dispatch in the stream no more."""

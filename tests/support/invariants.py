@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from tests.support.kin import Kin
 from tests.support.undo_model import UndoModel
 from tests.support.ways import Ways
 from towpath_engine.core.agenda import Verb
@@ -64,7 +65,7 @@ PLAIN_WAITS: Final = frozenset({
 })  # fmt: skip
 """Waits that an instant ends, and nothing else."""
 _ATTEMPT: Final = frozenset({StepStatus.DISPATCHED, StepStatus.RUNNING})
-_OUTLIVES: Final = frozenset({StepStatus.CANCELLING, StepStatus.COMPENSATING})
+OUTLIVES: Final = frozenset({StepStatus.CANCELLING, StepStatus.COMPENSATING})
 """What may be open although the list that it belongs to is over."""
 _BEGUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING})
 
@@ -84,6 +85,7 @@ class Watcher:
         self._open: dict[str, Step] = {}
         self.undo = UndoModel()
         self.ways = Ways(run.definition)
+        self.kin = Kin()
 
     def check(
         self, before: Run, event: Event, decision: Decision, rows: Mapping[str, Step]
@@ -108,6 +110,7 @@ class Watcher:
         if decision.verdict is Verdict.APPLIED and decision.changed:
             self._check_open(run, rows)
         self._check_end(before, event, decision, rows)
+        self.kin.check(before, event, decision, self._open.values())
         self.undo.check_chain(run, rows)
         if isinstance(event, ReportReceived) and event.token not in live_tokens(before):
             assert decision.verdict is Verdict.STALE
@@ -237,7 +240,8 @@ class Watcher:
             return
         if transition.what != StepChange.CANCELLED or transition.before not in attempts:
             return
-        wanted = run.definition.undo_on_failure
+        # While the run is not ending, a cancel may still want everything undone.
+        wanted = run.ending is None or run.definition.undo_on_failure
         if run.ending is RunStatus.CANCELLED:
             wanted = self.undo.cancel_compensates
         assert not wanted, f"an effect of {transition.step} may be lost"
@@ -259,7 +263,7 @@ class Watcher:
         for step in self._open.values():
             owner = upper_of(step.path)
             owners.add(owner)
-            if step.status in _OUTLIVES or owner == "":
+            if step.status in OUTLIVES or owner == "":
                 continue
             assert rows[owner].status in OPEN_STEP, f"{step.path} is open, {owner} is not"
         for step in self._open.values():
@@ -277,7 +281,7 @@ class Watcher:
             waits = all(step.status is StepStatus.WAITING for step in leaves)
             assert (run.status is RunStatus.WAITING) == waits, f"{run.status}, waiting: {waits}"
         if run.status is RunStatus.COMPENSATING:
-            assert all(s.status in _OUTLIVES for s in self._open.values()), "nothing but undos"
+            assert all(s.status in OUTLIVES for s in self._open.values()), "nothing but undos"
             undos = [s for s in self._open.values() if s.status is StepStatus.COMPENSATING]
             cancelling = len(self._open) - len(undos)
             assert len(undos) <= 1, "one undo at a time"
@@ -290,7 +294,7 @@ class Watcher:
         found = [
             step.path
             for step in self._open.values()
-            if step.status not in _OUTLIVES
+            if step.status not in OUTLIVES
             and step.kind not in PART
             and upper_of(step.path) == owner
         ]

@@ -17,6 +17,7 @@ from tests.support.scenario import Story, check_legal
 from tests.support.tallies import Tally
 from towpath_engine.core.changes import StepsNeeded
 from towpath_engine.core.decide import decide
+from towpath_engine.core.definition import Definition, RunSpec
 from towpath_engine.core.effects import (
     CancelChild,
     Decision,
@@ -28,7 +29,7 @@ from towpath_engine.core.effects import (
 from towpath_engine.core.events import ChildSettled, Event, ReportReceived
 from towpath_engine.core.gate import gate_of_history
 from towpath_engine.core.model import Failure, Run, Step
-from towpath_engine.core.paths import ROOT, owner_of, whole_of_item
+from towpath_engine.core.paths import ROOT, owner_of, place_of, whole_of_item
 from towpath_engine.core.states import OPEN_STEP, PART, RunStatus, StepKind
 from towpath_protocol.reports import Report, StepCompleted, StepFailed, StepReleased
 
@@ -42,7 +43,9 @@ _CHILD_ENDS: Final = (
     RunStatus.COMPENSATED,
     RunStatus.TIMED_OUT,
     RunStatus.CANCELLED,
+    RunStatus.COMPENSATING,
 )
+"""The last one stands for a child that can't be started."""
 _FINAL_REPORTS: Final = (StepCompleted, StepFailed, StepReleased)
 
 
@@ -164,8 +167,9 @@ class Servers(Story):
             case StartChild():
                 self.children[effect.child_run_id] = effect.path
             case CancelChild():
-                assert effect.child_run_id in self.children, "nobody asked for this child"
-                self.children_cancelled.append(effect.child_run_id)
+                # One that has settled already has nothing to say any more.
+                if effect.child_run_id in self.children:
+                    self.children_cancelled.append(effect.child_run_id)
             case _:
                 pass
 
@@ -213,26 +217,35 @@ class Servers(Story):
                 assert decision.verdict is not Verdict.APPLIED, "a duplicate changes nothing"
 
     def settles(self, child_run_id: str, *, cancelled: bool = False) -> None:
-        """A child run settles, and its parent is told."""
+        """A child run has settled, or is there, or can't be started; its parent is told, now and
+        then first of what does not end its wait."""
         path = self.children.pop(child_run_id, None)
         row = None if path is None else self.steps.get(path)
         identity = "" if row is None else f"{row.path}/{row.visit}/{row.revival_count}"
         digest = hashlib.blake2b((self.run.definition.fingerprint + identity).encode()).digest()
+        is_detached = path is not None and is_of_detached(self.run.definition, path)
+        if is_detached or digest[1] % 4 == 0:
+            self._is_told(child_run_id, RunStatus.PENDING)
+            if is_detached and not cancelled:
+                return
         status = RunStatus.CANCELLED if cancelled else _CHILD_ENDS[digest[0] % len(_CHILD_ENDS)]
-        done = status is RunStatus.COMPLETED
-        failure = Failure(type="Boom", message="the child failed")
+        self._is_told(child_run_id, status)
+        again = self._is_told(child_run_id, status)
+        assert again.verdict is not Verdict.APPLIED, "a child settles once"
+
+    def _is_told(self, child_run_id: str, status: RunStatus) -> Decision:
+        fails = status not in (RunStatus.COMPLETED, RunStatus.PENDING)
         event = ChildSettled(
             seed=self.seed(),
             cause=a_cause("child"),
             child_run_id=child_run_id,
-            status=status,
-            output=b'"child"' if done else None,
-            failure=None if done else failure,
+            # One that can't be started is still pending, and its parent is told why.
+            status=RunStatus.PENDING if status is RunStatus.COMPENSATING else status,
+            output=b'"child"' if status is RunStatus.COMPLETED else None,
+            failure=Failure(type="Boom", message="the child failed") if fails else None,
         )
         self.seen.append(event)
-        self.happens(event)
-        again = self.happens(replace(event, seed=self.seed()))
-        assert again.verdict is not Verdict.APPLIED, "a child settles once"
+        return self.happens(event)
 
     def outcome(self) -> object:
         """What must not depend on the order of messages."""
@@ -248,3 +261,9 @@ class Servers(Story):
 def begin_of(part: Step) -> str:
     """What the paths of a part and of its siblings begin with."""
     return whole_of_item(part.path) if part.kind is StepKind.ITEM else owner_of(part.path)
+
+
+def is_of_detached(definition: Definition, path: str) -> bool:
+    """Whether the step starts a child for which nobody waits."""
+    spec = definition.steps[place_of(path)].spec
+    return isinstance(spec, RunSpec) and spec.detached

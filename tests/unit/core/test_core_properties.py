@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.support.builders import BEGIN, a_run
 from tests.support.drawn_definitions import definition_of, definitions, document_of
@@ -25,10 +26,12 @@ from tests.support.tallies import Tally
 from towpath_engine.core.definition import Definition
 from towpath_engine.core.faults import DefinitionRefused
 from towpath_engine.core.limits import CoreLimits
+from towpath_engine.core.model import Run
 from towpath_engine.core.parse import parse_definition
 
 _NUMBER = st.integers(0, 999)
 NUMBERS = st.lists(_NUMBER, max_size=80) | st.lists(_NUMBER, min_size=20, max_size=80)
+PARENT: Final = "0190a0a0-0000-7000-8000-00000000aaaa"
 LIMITS = CoreLimits(
     transitions_per_decision_max=5, releases_in_a_row_max=4, transitions_per_run_max=400
 )
@@ -66,6 +69,17 @@ def numbers_of(seed: int) -> list[int]:
     return [dice.randrange(1_000) for _ in range(dice.choice((0, 15, 40, 80)))]
 
 
+def with_parent(run: Run, choice: int) -> Run:
+    """The run as a child of another that waits for it, or that does not; some deep below."""
+    match choice % 6:
+        case 0:
+            return replace(run, parent_run_id=PARENT, parent_step="here", depth=choice % 100)
+        case 1:
+            return replace(run, parent_run_id=PARENT)
+        case _:
+            return run
+
+
 def explore(
     definition: Definition, numbers: list[int], tally: Tally, *, thorough: bool = True
 ) -> World:
@@ -79,7 +93,7 @@ def explore(
         start_at=start_at,
         limits=OTHER_LIMITS[choice % len(OTHER_LIMITS)],
     )
-    world = World(run, tally, thorough=thorough)
+    world = World(with_parent(run, choice), tally, thorough=thorough)
     if choice % 3 == 1:
         world.closes(choice)
     world.begins()

@@ -125,3 +125,32 @@ def test_a_failure_that_is_not_worked_off_yet_is_not_overtaken_by_the_last_step(
     story.goes_on()
     assert story.status() == "failed"
     assert story.error().step == "one"
+
+
+def test_a_redrive_goes_on_at_a_failed_step_that_a_retry_had_not_come_to() -> None:
+    story = given_yaml(
+        """
+        - {name: one, task: one}
+        - {name: two, task: two}
+        - {name: last, pass: done, after: [one, two]}
+        """,
+        limits=CoreLimits(transitions_per_decision_max=1),
+    ).goes_on()
+    story.fails("two")
+    story.goes_on()
+    story.loads_all()
+    story.is_retried()
+    while story.status("one") != "dispatched":
+        story.continues()
+    assert story.status("two") == "failed", "the retry has not come to it yet"
+    story.fails("one")
+    story.goes_on()
+    assert story.error().step == "one"
+    story.loads_all()
+    story.is_redriven("one")
+    story.goes_on()
+    story.completes("one")
+    story.goes_on()
+    story.completes("two")
+    story.goes_on()
+    assert story.status() == "completed"

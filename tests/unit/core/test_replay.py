@@ -320,3 +320,21 @@ def test_parts_replay_with_rows_that_their_join_asks_for() -> None:
         story.completes(f"lines[{n}]/pick")
     assert story.output() == [2, 4, 6]
     check_replays(run, story)
+
+
+def test_a_late_sweep_that_cancels_an_attempt_whose_time_is_over_replays() -> None:
+    slow = a_task("slow", compensate={"task": "undo"}, timeouts={"attempt": "10s"})
+    run, story = begun(
+        {"name": "both", "parallel": {"branches": {"a": [slow], "b": [a_task("bad")]}}},
+        on_failure="fail",
+        limits=CoreLimits(transitions_per_decision_max=1),
+    )
+    story.goes_on()
+    story.is_started("both/a/slow")
+    story.after(seconds=20)
+    story.fails("both/b/bad")
+    while story.status() == "running":
+        story.timer_fires(None)
+    assert story.status() == "failed"
+    assert story.whats("both/a/slow")[-2:] == ["step-cancelling", "step-cancelled"]
+    check_replays(run, story)

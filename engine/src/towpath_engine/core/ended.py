@@ -38,11 +38,14 @@ def ended_steps(changes: Changes, owner: str) -> list[Step]:
     """The steps at which the list of this owner has ended, in the order of the list."""
     error = _error_of(changes, owner)
     rows = _rows(changes, _reached_paths(changes, owner))
+    # Nothing is caught in a DAG. A failure that is not of now is left there when a list that goes
+    # on ends again before it has come to all at which it had ended.
+    is_dag = changes.run.definition.lists[place_of(owner)].is_dag
     return [
         row
         for row in rows
         if is_ended(changes, row)
-        and (row.status is StepStatus.CANCELLED or _failed_at(error, row.path))
+        and (is_dag or row.status is StepStatus.CANCELLED or _failed_at(error, row.path))
     ]
 
 

@@ -18,6 +18,8 @@ from towpath_engine.core.paths import ROOT, live_path
 from towpath_engine.core.states import RunStatus, StepStatus
 from towpath_engine.core.transitions import RunChange, StepChange
 
+NO_OUTPUT: Final = "its attempt ended without an output"
+"""Reason of the end of a step that was being cancelled, when its attempt has failed."""
 _FAILURES: Final[Mapping[RunStatus | None, RunChange]] = {
     None: RunChange.FAILED,
     RunStatus.COMPENSATED: RunChange.COMPENSATED,
@@ -51,7 +53,7 @@ def fail(changes: Changes, step: Step, failure: Failure) -> None:
     if step.status is StepStatus.COMPENSATING:
         _fail_undo(changes, step, failure)
     elif step.status is StepStatus.CANCELLING:
-        give_up(changes, step, "its attempt ended without an output", failures.to_facts(failure))
+        give_up(changes, step, NO_OUTPUT, failures.to_facts(failure))
     else:
         settling.fail_step(changes, step, failure)
 

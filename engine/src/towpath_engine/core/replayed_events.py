@@ -26,6 +26,7 @@ from towpath_engine.core.events import (
 )
 from towpath_engine.core.gate import gate_of_history
 from towpath_engine.core.model import KeptSignal, Run, Step, Transition
+from towpath_engine.core.outcomes import NO_OUTPUT
 from towpath_engine.core.payloads import Payload, decode_payload
 from towpath_engine.core.replayed_reports import Outputs, Unreplayable, report_of
 from towpath_engine.core.states import OPEN_STEP, RunStatus, StepStatus
@@ -164,10 +165,9 @@ def _timer_path(run: Run, first: Transition) -> str | None:
     is_over = run.deadline_at is not None and run.deadline_at <= first.at
     if step is None or step.status not in OPEN_STEP or (is_over and run.ending is None):
         return None
-    ended_by_another = first.what == StepChange.CANCELLING or (
-        first.what == StepChange.CANCELLED and step.status is not StepStatus.CANCELLING
-    )
-    if ended_by_another:
+    reason = None if first.data is None else first.data.get("reason")
+    ended_by_another = first.what == StepChange.CANCELLED and reason != NO_OUTPUT
+    if ended_by_another or first.what == StepChange.CANCELLING:
         return None
     return step.path if step.due_at is not None and step.due_at <= first.at else None
 
