@@ -6,7 +6,7 @@ it returns in one transaction.
 """
 
 from datetime import datetime
-from typing import Final, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -41,15 +41,13 @@ from towpath_engine.core.operators import revive
 from towpath_engine.core.payloads import remember_cancel
 from towpath_engine.core.reports import apply_report
 from towpath_engine.core.settling import end_run, fail_run
-from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus
+from towpath_engine.core.states import BEGUN_RUN, SETTLED_RUN, RunStatus, StepStatus
 from towpath_engine.core.stepmap import StepMap
 from towpath_engine.core.timers import begin_run, continue_run, run_due, step_due
 from towpath_engine.core.transitions import RunChange
 from towpath_engine.core.working import work_off
 from towpath_protocol.errors import ErrorCode
 from towpath_protocol.times import format_instant
-
-_BEGUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING})
 
 
 def decide(run: Run, event: Event, now: datetime) -> Decision:
@@ -66,16 +64,30 @@ def decide(run: Run, event: Event, now: datetime) -> Decision:
             return ended
     changes = Changes(run, seed=event.seed, cause=event.cause, now=now, gate=event.gate)
     changes.agenda += agenda.parse(run.cursor)
+    rest = len(changes.agenda)
     outcome = _apply(changes, event)
     if isinstance(outcome, Decision):
         return outcome
     if outcome is not Verdict.APPLIED:
         return Decision(run=run, verdict=outcome)
-    work_off(changes)
+    ends = changes.run.ending is not run.ending
+    work_off(changes, below=0 if ends or _takes_up_rest(event) else rest)
     _check_size(changes)
     _settle_waiting(changes)
     agenda.store(changes)
     return changes.decision()
+
+
+def _takes_up_rest(event: Event) -> bool:
+    """Whether the event goes on with what a split decision has left. Others leave that alone: as
+    many as come in one batch would do as many slices in one transaction."""
+    match event:
+        case DecisionContinued() | RunBegun() | RetryRequested() | RedriveRequested():
+            return True
+        case TimerDue(path=path):
+            return path is None
+        case _:
+            return False
 
 
 def step_of_token(run: Run, token: str) -> Step | None:
@@ -224,7 +236,7 @@ def _is_over(changes: Changes, step: Step) -> bool:
 def _check_size(changes: Changes) -> None:
     """A run that loops for ever, or opens ever more steps, ends here. One that has not begun does
     neither."""
-    if changes.run.status not in _BEGUN or changes.run.ending is not None:
+    if changes.run.status not in BEGUN_RUN or changes.run.ending is not None:
         return
     limits = changes.run.limits
     seq, opened = changes.run.seq, changes.counts.open
@@ -232,7 +244,9 @@ def _check_size(changes: Changes) -> None:
         fail_run(changes, _too_big(seq, "transitions", limits.transitions_per_run_max))
     elif opened > limits.open_steps_per_run_max:
         fail_run(changes, _too_big(opened, "open steps", limits.open_steps_per_run_max))
-    work_off(changes)
+    else:
+        return
+    work_off(changes, below=0)
 
 
 def _too_big(count: int, what: str, count_max: int) -> Failure:
@@ -243,7 +257,7 @@ def _too_big(count: int, what: str, count_max: int) -> Failure:
 def _settle_waiting(changes: Changes) -> None:
     """A run is waiting exactly while it has open steps and every one of them waits; those that are
     open because of others do not count."""
-    if changes.run.status not in _BEGUN:
+    if changes.run.status not in BEGUN_RUN:
         return
     counts = changes.counts
     idle = 0 < counts.leaves == counts.waiting
