@@ -30,10 +30,11 @@ from tests.support.builders import (
 from tests.support.scenario import rows_for
 from towpath_engine.core.changes import StepsNeeded
 from towpath_engine.core.decide import decide
-from towpath_engine.core.effects import Decision, DispatchStep, RevokeToken, Verdict
+from towpath_engine.core.effects import ContinueLater, Decision, DispatchStep, RevokeToken, Verdict
 from towpath_engine.core.events import (
     CancelRequested,
     DecisionContinued,
+    DispatchDelivered,
     DispatchWithdrawn,
     Event,
     PauseRequested,
@@ -381,3 +382,26 @@ def test_a_signal_for_one_of_many_waits_takes_as_much_work_as_for_one_of_few(ite
 def work_of_a_signal(items: int) -> Work:
     kept = a_wide_run(ITEMS, a_wait("approval"), items=items)
     return work_of(kept.run, kept.event(SignalReceived, signal=a_signal("go")))
+
+
+def test_what_comes_while_a_fan_out_is_split_does_no_slice_of_it() -> None:
+    kept = Kept(a_run(a_definition(a_map(ITEMS, PICK)), run_input=list(range(ITEMS))))
+    kept.happens(RunBegun)
+    begun = len(kept.dispatches)
+    for _ in range(100):
+        dispatch = next(iter(kept.dispatches.values()))
+        decision = kept.happens(DispatchDelivered, token=dispatch.token)
+        assert len(decision.transitions) == 1
+        assert any(isinstance(effect, ContinueLater) for effect in decision.effects)
+        kept.completes()
+    assert len(kept.dispatches) == begun - 100
+    kept.goes_on()
+    assert len(kept.dispatches) == ITEMS - 100
+
+
+def test_a_cancel_while_a_fan_out_is_split_begins_at_once() -> None:
+    kept = Kept(a_run(a_definition(a_map(ITEMS, PICK)), run_input=list(range(ITEMS))))
+    kept.happens(RunBegun)
+    assert kept.happens(CancelRequested).transitions
+    kept.goes_on()
+    assert kept.run.status is RunStatus.CANCELLED

@@ -66,16 +66,30 @@ def decide(run: Run, event: Event, now: datetime) -> Decision:
             return ended
     changes = Changes(run, seed=event.seed, cause=event.cause, now=now, gate=event.gate)
     changes.agenda += agenda.parse(run.cursor)
+    rest = len(changes.agenda)
     outcome = _apply(changes, event)
     if isinstance(outcome, Decision):
         return outcome
     if outcome is not Verdict.APPLIED:
         return Decision(run=run, verdict=outcome)
-    work_off(changes)
+    ends = changes.run.ending is not run.ending
+    work_off(changes, below=0 if ends or _takes_up_rest(event) else rest)
     _check_size(changes)
     _settle_waiting(changes)
     agenda.store(changes)
     return changes.decision()
+
+
+def _takes_up_rest(event: Event) -> bool:
+    """Whether the event goes on with what a split decision has left. Others leave that alone: as
+    many as come in one batch would do as many slices in one transaction."""
+    match event:
+        case DecisionContinued() | RunBegun() | RetryRequested() | RedriveRequested():
+            return True
+        case TimerDue(path=path):
+            return path is None
+        case _:
+            return False
 
 
 def step_of_token(run: Run, token: str) -> Step | None:
@@ -232,7 +246,9 @@ def _check_size(changes: Changes) -> None:
         fail_run(changes, _too_big(seq, "transitions", limits.transitions_per_run_max))
     elif opened > limits.open_steps_per_run_max:
         fail_run(changes, _too_big(opened, "open steps", limits.open_steps_per_run_max))
-    work_off(changes)
+    else:
+        return
+    work_off(changes, below=0)
 
 
 def _too_big(count: int, what: str, count_max: int) -> Failure:

@@ -30,9 +30,10 @@ _HANDLERS: Final[Mapping[Verb, Callable[[Changes, str], None]]] = {
 }
 
 
-def work_off(changes: Changes) -> None:
-    """Do what is on the agenda until nothing is left, or the decision is full."""
-    while not changes.full and not changes.settled:
+def work_off(changes: Changes, *, below: int) -> None:
+    """Do what is on the agenda, but for the `below` entries at its bottom, until the decision is
+    full."""
+    while len(changes.agenda) > below and not changes.full and not changes.settled:
         entry = agenda.pop(changes)
         if entry is None:
             return
