@@ -31,10 +31,11 @@ from towpath_engine.core.gate import OPEN, Gate
 from towpath_engine.core.model import Cause, Run, Step, Transition
 from towpath_engine.core.paths import ROOT, name_of, place_of, told_path, upper_of, within
 from towpath_engine.core.states import (
+    BEGUN_RUN,
     OPEN_STEP,
+    OUTLIVING_STEP,
     PART,
     SETTLED_RUN,
-    RunStatus,
     StepStatus,
     WaitReason,
 )
@@ -52,10 +53,6 @@ _ANNOUNCED: Final = frozenset(name.value for name in EventName)
 # These can happen more than once to one token. The history names it among the facts, so that
 # (step, token, what) stays unique.
 _REPEATABLE: Final = frozenset({StepChange.ANNOUNCED, StepChange.REDISPATCHED})
-
-
-_BEGUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING})
-_OUTLIVES: Final = frozenset({StepStatus.CANCELLING, StepStatus.COMPENSATING})
 
 
 class StepsNeeded(Exception):  # noqa: N818 - named for what it asks
@@ -173,7 +170,7 @@ class Changes:
     def is_live(self, step: Step) -> bool:
         """Whether something may still happen to the step: it is open and so is all that it belongs
         to, in a run that is not ending. What is being cancelled or undone outlives these."""
-        if step.status in _OUTLIVES:
+        if step.status in OUTLIVING_STEP:
             return True
         if self.run.ending is not None or step.status not in OPEN_STEP:
             return False
@@ -186,7 +183,7 @@ class Changes:
             if row is None or row.status is not StepStatus.RUNNING:
                 return False
             path = upper_of(path)
-        return self.run.status in _BEGUN and self.run.ending is None
+        return self.run.status in BEGUN_RUN and self.run.ending is None
 
     def step_of_token(self, token: str) -> Step | None:
         """The step whose live attempt has this token, if something may still happen to it."""

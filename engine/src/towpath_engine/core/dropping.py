@@ -8,12 +8,11 @@ from towpath_engine.core import undo_stack
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.effects import CancelChild
 from towpath_engine.core.model import Step
-from towpath_engine.core.states import RunStatus, StepStatus, WaitReason
+from towpath_engine.core.states import OUTLIVING_STEP, RunStatus, StepStatus, WaitReason
 from towpath_engine.core.transitions import StepChange
 
 BATCH: Final = 1_000
 """Open rows below one row that are looked at together."""
-_OUTLIVES: Final = frozenset({StepStatus.CANCELLING, StepStatus.COMPENSATING})
 
 
 def closed(changes: Changes, step: Step) -> Step:
@@ -58,7 +57,7 @@ def drop_below(changes: Changes, path: str, reason: str) -> bool:
 
 
 def _can_go(changes: Changes, path: str) -> bool:
-    return changes.need(path).status not in _OUTLIVES
+    return changes.need(path).status not in OUTLIVING_STEP
 
 
 def drop_step(changes: Changes, step: Step, reason: str) -> None:

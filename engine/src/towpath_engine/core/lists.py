@@ -10,10 +10,8 @@ from towpath_engine.core.expressions.interface import ExpressionFailed
 from towpath_engine.core.model import Failure, Step
 from towpath_engine.core.paths import ROOT, place_of, upper_of, within
 from towpath_engine.core.scope import Scope, missing
-from towpath_engine.core.settling import end_run, finish_run
-from towpath_engine.core.states import RunStatus, StepStatus
-
-_DONE = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED})
+from towpath_engine.core.settling import fail_run, finish_run
+from towpath_engine.core.states import DONE_STEP, StepStatus
 
 
 def list_of(changes: Changes, owner: str) -> ListDef:
@@ -72,7 +70,7 @@ def _may_begin(changes: Changes, owner: str, name: str) -> bool:
         row = changes.step(within(owner, earlier))
         if row is None:
             raise StepsNeeded(paths=missing(changes, owner))
-        if row.status not in _DONE:
+        if row.status not in DONE_STEP:
             return False
     return True
 
@@ -88,7 +86,7 @@ def fail(changes: Changes, path: str) -> None:
     if caught_by is not None:
         agenda.push(changes, Verb.ENTER, within(owner, caught_by))
     elif owner == ROOT:
-        end_run(changes, RunStatus.FAILED, failure)
+        fail_run(changes, failure)
     else:
         wholes.fail_part(changes, changes.need(owner), failure)
 

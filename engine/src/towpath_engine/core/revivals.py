@@ -22,12 +22,11 @@ from towpath_engine.core.ended import (
 from towpath_engine.core.entering import resume_step
 from towpath_engine.core.model import Step
 from towpath_engine.core.paths import upper_of, within
-from towpath_engine.core.states import PART, StepStatus
+from towpath_engine.core.states import DONE_STEP, PART, StepStatus
 from towpath_engine.core.transitions import StepChange
 
 GOES_ON: Final = {"reason": "what is in it goes on"}
 """Facts of the revival of a whole, a branch or an item."""
-_DONE: Final = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED})
 
 
 class _Chosen(Struct, frozen=True):
@@ -170,7 +169,7 @@ def _resume_dag(changes: Changes, owner: str, listed: ListDef) -> None:
         if not changes.reached(owner, step_def.index):
             if not step_def.after:
                 agenda.push(changes, Verb.ENTER, path)
-        elif changes.need(path).status in _DONE:
+        elif changes.need(path).status in DONE_STEP:
             agenda.push(changes, Verb.FOLLOW, path)
 
 

@@ -35,7 +35,7 @@ class StepStatus(StrEnum):
     RUNNING = "running"
     """A worker reported the start, or the queue's consumer delivered the dispatch."""
     WAITING = "waiting"
-    """It waits for an instant or a signal; `Step.waiting_for` says which."""
+    """It waits for an instant, a signal or a child run; `Step.waiting_for` says which."""
     COMPLETED = "completed"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -90,9 +90,15 @@ SETTLED_RUN: Final = frozenset({
     RunStatus.COMPENSATED, RunStatus.COMPENSATION_FAILED,
 })  # fmt: skip
 LIVE_RUN: Final = frozenset(RunStatus) - SETTLED_RUN
+BEGUN_RUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING})
+"""The run goes from step to step."""
 
 SETTLED_STEP: Final = frozenset({
     StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED,
     StepStatus.COMPENSATED, StepStatus.COMPENSATION_FAILED,
 })  # fmt: skip
 OPEN_STEP: Final = frozenset(StepStatus) - SETTLED_STEP - {StepStatus.PENDING}
+DONE_STEP: Final = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED})
+"""What follows the step in its list may begin."""
+OUTLIVING_STEP: Final = frozenset({StepStatus.CANCELLING, StepStatus.COMPENSATING})
+"""Open, even if all that the step belongs to has ended."""
