@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.support.engines import running
 from tests.support.eventually import eventually
 from tests.support.wire_client import WireClient, connected
@@ -146,21 +148,28 @@ async def test_a_lost_worker_leaves_it_to_another_one_and_its_success_is_undone(
     assert (await wire.result(run_id))["compensation"] == "compensated"
 
 
+async def has_written(wire: WireClient, run_id: str, what: str) -> None:
+    """Wait until this is in the history of the run."""
+
+    async def there() -> bool:
+        return what in [row["what"] for row in await wire.history(run_id)]
+
+    await eventually(there)
+
+
+@pytest.mark.parametrize("is_sent_again", [False, True])
 async def test_one_that_was_in_the_stream_when_it_lost_its_data_is_heard_to_its_end(
-    wire: WireClient,
+    wire: WireClient, is_sent_again: bool
 ) -> None:
     await wire.deploy(undoable())
     run_id = await wire.start("paid")
     dispatch, _ = await wire.pull()
     stream = f"{wire.prefix.upper()}_DISPATCH"
     await wire.client.jetstream().delete_stream(stream)
+    if is_sent_again:
+        await has_written(wire, run_id, "step-redispatched")
     await wire.api("run.cancel", run_id=run_id, compensate=True)
-
-    async def seen() -> bool:
-        rows = await wire.history(run_id)
-        return "step-started" in [row["what"] for row in rows]
-
-    await eventually(seen)
+    await has_written(wire, run_id, "step-started")
     await wire.complete(dispatch, 7)
     undo = await wire.take()
     assert (undo["task"], undo["input"]) == ("card.refund", 7)

@@ -167,6 +167,18 @@ def test_one_that_a_worker_said_to_have_is_not_taken_back() -> None:
     assert story.status(GOOD) == "compensating"
 
 
+def test_one_that_was_published_again_may_be_with_whoever_got_it_the_first_time() -> None:
+    story = given_yaml(BOTH)
+    story.completes("first")
+    story.vanishes(GOOD)
+    story.fails(BAD)
+    assert withdraw(story) is Verdict.APPLIED
+    assert story.steps[GOOD].stage == "running"
+    assert withdraw(story) is Verdict.IGNORED
+    story.completes(GOOD, "late")
+    assert story.status(GOOD) == "compensating"
+
+
 def test_a_dispatch_that_vanished_is_not_published_again_but_somebody_may_have_it() -> None:
     story = failing(started=False)
     story.vanishes(GOOD)

@@ -6,7 +6,7 @@ it returns in one transaction.
 """
 
 from datetime import datetime
-from typing import Final, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -41,15 +41,13 @@ from towpath_engine.core.operators import revive
 from towpath_engine.core.payloads import remember_cancel
 from towpath_engine.core.reports import apply_report
 from towpath_engine.core.settling import end_run, fail_run
-from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus
+from towpath_engine.core.states import BEGUN_RUN, SETTLED_RUN, RunStatus, StepStatus
 from towpath_engine.core.stepmap import StepMap
 from towpath_engine.core.timers import begin_run, continue_run, run_due, step_due
 from towpath_engine.core.transitions import RunChange
 from towpath_engine.core.working import work_off
 from towpath_protocol.errors import ErrorCode
 from towpath_protocol.times import format_instant
-
-_BEGUN: Final = frozenset({RunStatus.RUNNING, RunStatus.WAITING})
 
 
 def decide(run: Run, event: Event, now: datetime) -> Decision:
@@ -202,11 +200,23 @@ def _observe(
         case DispatchVanished():
             return _publish_again(changes, step)
         case DispatchWithdrawn():
-            if step.status is not StepStatus.CANCELLING or step.worker_id is not None:
-                return Verdict.IGNORED
-            outcomes.withdraw(changes, step)
+            return _take_back(changes, step)
         case _:
             assert_never(event)
+    return Verdict.APPLIED
+
+
+def _take_back(changes: Changes, step: Step) -> Verdict:
+    """The dispatch was taken out of the stream before anybody had it: the attempt, which is being
+    cancelled, is over.
+
+    Not one that was published again: somebody may have got it the first time.
+    """
+    if step.status is not StepStatus.CANCELLING or step.worker_id is not None:
+        return Verdict.IGNORED
+    if step.dispatch_no > 1:
+        return _publish_again(changes, step)
+    outcomes.withdraw(changes, step)
     return Verdict.APPLIED
 
 
@@ -238,7 +248,7 @@ def _is_over(changes: Changes, step: Step) -> bool:
 def _check_size(changes: Changes) -> None:
     """A run that loops for ever, or opens ever more steps, ends here. One that has not begun does
     neither."""
-    if changes.run.status not in _BEGUN or changes.run.ending is not None:
+    if changes.run.status not in BEGUN_RUN or changes.run.ending is not None:
         return
     limits = changes.run.limits
     seq, opened = changes.run.seq, changes.counts.open
@@ -259,7 +269,7 @@ def _too_big(count: int, what: str, count_max: int) -> Failure:
 def _settle_waiting(changes: Changes) -> None:
     """A run is waiting exactly while it has open steps and every one of them waits; those that are
     open because of others do not count."""
-    if changes.run.status not in _BEGUN:
+    if changes.run.status not in BEGUN_RUN:
         return
     counts = changes.counts
     idle = 0 < counts.leaves == counts.waiting
