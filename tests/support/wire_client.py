@@ -91,8 +91,11 @@ class WireClient:
         return await self.api("run.get", run_id=run_id)
 
     async def step(self, run_id: str, name: str) -> Json:
+        """One that the run has come to."""
         run = await self.run(run_id)
-        return next(step for step in run["steps"] if step["step"] == name)
+        found = [step for step in run["steps"] if step["step"] == name]
+        assert found, f"{name} is not among the steps of {run_id}"
+        return found[0]
 
     async def step_in(self, run_id: str, name: str, *statuses: str) -> Json:
         """Wait until the step has one of these statuses."""
