@@ -10,7 +10,6 @@ from towpath_engine.core.model import Failure, Parts, Step
 from towpath_engine.core.states import StepKind, StepStatus
 
 FAILED, CANCELLED, COMPLETED = StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.COMPLETED
-ALL_REACHED = b"\xff"
 DEFINITION = a_definition(
     {
         "name": "lines",

@@ -40,6 +40,7 @@ from towpath_engine.core.events import (
     PauseRequested,
     ReportReceived,
     ResumeRequested,
+    RetryRequested,
     RunBegun,
     SignalReceived,
 )
@@ -54,6 +55,7 @@ ITEMS = 10_000
 MEASURED = 5
 SLICE = CoreLimits().transitions_per_decision_max
 UNDONE_ITEMS = 2_000
+RETRIED_ITEMS = 2_000
 OVER = 3
 """A decision is full after an entry of the agenda, which may have had some transitions."""
 BYTES_MORE = 4_096
@@ -141,6 +143,14 @@ class Kept:
     def measure(self) -> Work:
         """What the next completion takes; then it happens."""
         event = self.report(StepCompleted(output=raw("done")))
+        work = work_of(self.run, event)
+        self.decides(event)
+        return work
+
+    def measure_slice(self) -> Work:
+        """What the next slice takes once its rows are there; then it happens."""
+        event = self.event(DecisionContinued)
+        self._decided(event)
         work = work_of(self.run, event)
         self.decides(event)
         return work
@@ -292,6 +302,19 @@ def test_one_failed_item_of_ten_thousand_cancels_the_others_in_slices() -> None:
     assert not kept.dispatches
     assert kept.run.status is RunStatus.FAILED
     assert max(kept.transitions) <= SLICE + OVER
+
+
+def test_the_last_items_that_a_retry_comes_to_take_as_much_work_as_the_first() -> None:
+    kept = a_wide_run(RETRIED_ITEMS, items=RETRIED_ITEMS)
+    kept.fails()
+    kept.goes_on()
+    kept.happens(RetryRequested)
+    works: list[Work] = []
+    while kept.run.cursor is not None:
+        works.append(kept.measure_slice())
+    assert len(kept.dispatches) == RETRIED_ITEMS
+    first, last = works[0], works[-2]  # the very last is not full
+    assert last.instructions < first.instructions * 1.05
 
 
 def test_ten_thousand_items_held_by_a_pause_go_on_in_slices() -> None:

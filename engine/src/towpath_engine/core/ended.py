@@ -9,13 +9,22 @@ Rows that are not loaded are asked for (StepsNeeded), those of many lists at onc
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import dropwhile
 from typing import Final
 
 from towpath_engine.core.changes import Changes, StepsNeeded
+from towpath_engine.core.definition import ParallelSpec
 from towpath_engine.core.forgetting import part_paths
 from towpath_engine.core.model import Failure, Step
-from towpath_engine.core.paths import ROOT, parts_path, place_of, told_path, upper_of, within
+from towpath_engine.core.paths import (
+    ROOT,
+    index_of_item,
+    name_of,
+    parts_path,
+    place_of,
+    told_path,
+    upper_of,
+    within,
+)
 from towpath_engine.core.states import WHOLE, StepStatus
 
 OWNERS_AT_ONCE: Final = 500
@@ -116,13 +125,20 @@ def load_ahead(changes: Changes, part: Step) -> None:
 
 def _ended_after(changes: Changes, part: Step) -> Iterator[Step]:
     whole = changes.need(upper_of(part.path))
-    paths = part_paths(changes.run, whole)
-    for path in dropwhile(lambda one: one != part.path, paths):
+    for path in part_paths(changes.run, whole, first=_number_of(changes, part) + 1):
         row = changes.step(path)
         if row is None:
             raise StepsNeeded(parts_of=[_begin_of_parts(whole)])
-        if path != part.path and is_ended(changes, row):
+        if is_ended(changes, row):
             yield row
+
+
+def _number_of(changes: Changes, part: Step) -> int:
+    """Which part of its whole it is, from 0."""
+    spec = changes.definition_of(upper_of(part.path)).spec
+    if isinstance(spec, ParallelSpec):
+        return spec.branches.index(name_of(part.path))
+    return index_of_item(part.path)
 
 
 def _parts(changes: Changes, whole: Step) -> list[Step]:

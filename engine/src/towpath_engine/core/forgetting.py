@@ -25,16 +25,17 @@ PARTS_KEPT_MAX: Final = 64
 """The settled parts of a whole of at most so many stay in memory until they are joined."""
 
 
-def part_paths(run: Run, whole: Step) -> Iterator[str]:
-    """The paths of the parts of a whole that were started, in order."""
+def part_paths(run: Run, whole: Step, *, first: int = 0) -> Iterator[str]:
+    """The paths of the parts of a whole that were started, in order, from the one with this number
+    on."""
     if whole.parts is None:
         return
     begin = parts_path(whole.path, whole.visit)
     spec = run.definition.steps[place_of(whole.path)].spec
     if isinstance(spec, ParallelSpec):
-        yield from (within(begin, name) for name in spec.branches[: whole.parts.started])
+        yield from (within(begin, name) for name in spec.branches[first : whole.parts.started])
     else:
-        yield from (item_path(begin, index) for index in range(whole.parts.started))
+        yield from (item_path(begin, index) for index in range(first, whole.parts.started))
 
 
 def forgettable(run: Run, base: Run, before: StepMap, changed: Mapping[str, Step]) -> list[str]:

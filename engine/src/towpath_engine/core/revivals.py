@@ -158,11 +158,8 @@ def resume_list(changes: Changes, owner: str, *, has_ended_steps: bool) -> None:
 def _resume_dag(changes: Changes, owner: str, listed: ListDef) -> None:
     """Whatever may begin does; it is found anew, so nothing else may have it begin, too."""
     paths = {within(owner, name): name for name in listed.steps}
-    changes.agenda[:] = [
-        entry
-        for entry in changes.agenda
-        if agenda.split(entry) not in {(Verb.ENTER, path) for path in paths}
-    ]
+    entries = {(Verb.ENTER, path) for path in paths}
+    changes.agenda[:] = [entry for entry in changes.agenda if agenda.split(entry) not in entries]
     steps = changes.run.definition.steps
     for path, name in paths.items():
         step_def = steps[within(listed.place, name)]
