@@ -1,14 +1,18 @@
 """Child runs as the core sees them: asked for, awaited, and what their end means."""
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from tests.support.builders import a_cause, raw
+from tests.support.builders import BEGIN, a_cause, a_run, raw
 from tests.support.scenario import Story, given_yaml
 from towpath_engine.core.children import DEPTH_MAX
 from towpath_engine.core.effects import CancelChild, Decision, StartChild, TellParent, Verdict
 from towpath_engine.core.events import ChildSettled
 from towpath_engine.core.model import Failure
+from towpath_engine.core.parse import parse_definition
 from towpath_engine.core.states import RunStatus
 from towpath_protocol import codec
 from towpath_protocol.ids import check_run_id
@@ -265,6 +269,32 @@ def test_a_chain_of_awaited_runs_has_an_end() -> None:
     story.is_signalled("s")
     assert (story.status(), story.error().type) == ("failed", "ChildNotStarted")
     assert started(story) == []
+
+
+def test_a_child_is_over_at_the_deadline_of_its_parent_and_says_so() -> None:
+    for timeout, over_after, message in (
+        ("1h", 60, "the deadline of the parent run has passed"),
+        ("10s", 10, "the run timeout of 10000 ms has passed"),
+    ):
+        document: dict[str, Any] = {
+            "workflow": "order",
+            "timeout": timeout,
+            "steps": [{"name": "nap", "wait": {"signal": "s"}}],
+        }
+        deadline = BEGIN + timedelta(minutes=1)
+        story = Story(replace(a_run(parse_definition(document)), deadline_at=deadline))
+        story.begins()
+        story.after(seconds=over_after - 1)
+        assert story.timer_fires(None).verdict is Verdict.IGNORED
+        story.after(seconds=1)
+        story.timer_fires(None)
+        assert (story.status(), story.error().message) == ("timed_out", message)
+
+
+def test_a_child_that_has_not_begun_has_no_instant() -> None:
+    run = a_run(parse_definition({"workflow": "w", "steps": [{"name": "a", "pass": 1}]}))
+    assert replace(run, deadline_at=BEGIN).due_at is None
+    assert replace(run, deadline_at=BEGIN, start_at=BEGIN).due_at == BEGIN
 
 
 def test_a_completed_child_is_undone_like_any_step() -> None:

@@ -83,7 +83,15 @@ def _run_is_over(changes: Changes) -> bool:
 
 def time_out_run(changes: Changes) -> None:
     """The run's deadline has passed: whatever runs is cancelled."""
-    failure = failures.timed_out("run", changes.run.definition.timeout_ms)
+    run = changes.run
+    timeout_ms = run.definition.timeout_ms
+    failure = failures.timed_out("run", timeout_ms)
+    assert run.started_at is not None, "only a run that has begun comes to its deadline"
+    own = None if timeout_ms is None else plus_ms(run.started_at, timeout_ms)
+    if own is None or (run.deadline_at is not None and run.deadline_at < own):
+        failure = replace(
+            failures.timed_out("run", None), message="the deadline of the parent run has passed"
+        )
     end_run(changes, RunStatus.TIMED_OUT, failure)
 
 
