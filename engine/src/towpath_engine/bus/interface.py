@@ -68,8 +68,8 @@ class ConsumerState(Struct, frozen=True, kw_only=True):
     created: str
     delivered_seq: int
     """The last one delivered. A purge of the head of the stream moves it on, too."""
-    delivery_count: int
-    """Messages ever delivered, redeliveries too; a purge leaves it as it is."""
+    paused: bool
+    """It delivers nothing now."""
     ack_floor_seq: int
     ack_pending: int
     pending: int
@@ -217,6 +217,11 @@ class Bus(Protocol):
         self, stream: str, *, subject: str | None = None, seq: int | None = None
     ) -> StoredMessage | None:
         """The last message on an exact subject, or the one with a sequence; None if absent."""
+        ...
+
+    async def pause_consumer(self, stream: str, consumer: str, until: datetime | None) -> None:
+        """Have it deliver nothing until then; None: have it go on. `ConsumerState.paused` says
+        whether that holds. Raises BusUnavailable."""
         ...
 
     async def purge_subject(self, stream: str, subject: str) -> int:

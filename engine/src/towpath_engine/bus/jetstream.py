@@ -12,6 +12,7 @@ import msgspec
 from towpath_engine.bus.connection import Link
 from towpath_engine.bus.errors import BusUnavailable, JetStreamError
 from towpath_engine.bus.interface import ConsumerState, StoredMessage, StreamState
+from towpath_protocol.times import format_instant
 
 Json = dict[str, Any]
 
@@ -130,7 +131,7 @@ class JetStreamApi:
             name=consumer,
             created=str(info["created"]),
             delivered_seq=int(info["delivered"]["stream_seq"]),
-            delivery_count=int(info["delivered"]["consumer_seq"]),
+            paused=bool(info.get("paused", False)),
             ack_floor_seq=int(info["ack_floor"]["stream_seq"]),
             ack_pending=int(info["num_ack_pending"]),
             pending=int(info["num_pending"]),
@@ -156,6 +157,11 @@ class JetStreamApi:
             )
         except (KeyError, ValueError, binascii.Error) as error:
             raise BusUnavailable(f"the message of {stream} can't be read: {error}") from error
+
+    async def pause_consumer(self, stream: str, consumer: str, until: datetime | None) -> None:
+        """CONSUMER.PAUSE; nothing happens without the consumer."""
+        request = {} if until is None else {"pause_until": format_instant(until)}
+        await self.find(f"CONSUMER.PAUSE.{stream}.{consumer}", request)
 
     async def purge_subject(self, stream: str, subject: str) -> int:
         """STREAM.PURGE of one exact subject; how many messages went (0 without the stream)."""

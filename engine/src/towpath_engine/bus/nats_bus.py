@@ -8,6 +8,7 @@ pull loops, the publisher, the server's advisories or the audit, and leads to `_
 import asyncio
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -244,6 +245,11 @@ class NatsBus:
         assert (subject is None) != (seq is None), "one of subject and seq"
         with _passing():
             return await self._api().find_message(stream, subject=subject, seq=seq)
+
+    async def pause_consumer(self, stream: str, consumer: str, until: datetime | None) -> None:
+        """See Bus."""
+        with _passing():
+            await self._api().pause_consumer(stream, consumer, until)
 
     async def purge_subject(self, stream: str, subject: str) -> int:
         """Remove the messages of an exact subject; returns how many. Raises BusUnavailable."""

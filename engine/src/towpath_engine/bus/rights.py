@@ -130,6 +130,7 @@ def _stream_calls(prefix: str) -> list[str]:
         ),
         f"{api}.STREAM.MSG.GET.{dispatches}",
         f"{api}.STREAM.PURGE.{dispatches}",
+        f"{api}.CONSUMER.PAUSE.{dispatches}.*",
         *(
             f"{api}.CONSUMER.{call}"
             for stream in _consumed_streams(prefix)

@@ -1,17 +1,17 @@
 """Attempts that are being cancelled before anybody was seen with them: taken back, or on their way.
 
-A dispatch to which the queue's consumer has not come is purged from the stream. If the consumer has
-still not come to it then, nobody has it nor will: the attempt is over. Otherwise a worker may have
-it, and its clock starts; its dispatch stays, so that another worker gets it if that one is lost.
+A dispatch to which the queue's consumer has not come is purged from the stream, while the consumer
+stands still: nobody has it nor will, so the attempt is over. Otherwise a worker may have it, and
+its clock starts; its dispatch stays, so that another worker gets it if that one is lost.
 What is not in the stream is left to the audit of dispatches, and at last to the attempt's deadline.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Final
 
 from towpath_engine.bus.errors import BusUnavailable
-from towpath_engine.bus.interface import ConsumerState
 from towpath_engine.core.events import DispatchDelivered, DispatchWithdrawn
 from towpath_engine.core.model import Cause
 from towpath_engine.services.shell import Shell
@@ -20,7 +20,9 @@ from towpath_protocol import subjects
 
 _WAITING_MAX: Final = 10_000
 """What does not fit is left to the sweep."""
-_AT_ONCE: Final = 16
+_AT_ONCE: Final = 32
+_STANDSTILL: Final = timedelta(seconds=2)
+"""A consumer that was paused by an engine that died goes on after this."""
 
 
 class StoppedAttempts:
@@ -72,36 +74,50 @@ class StoppedAttempts:
         )
 
     async def _look_at(self, places: Sequence[subjects.DispatchSubject]) -> int:
+        queues: dict[str, list[subjects.DispatchSubject]] = {}
+        for place in places:
+            queues.setdefault(subjects.queue_consumer(place.queue, place.level), []).append(place)
         count = 0
-        for first in range(0, len(places), _AT_ONCE):
-            chunk = places[first : first + _AT_ONCE]
-            try:
-                found = await asyncio.gather(*(self._judge(place) for place in chunk))
-            except BusUnavailable:
-                for place in places[first:]:
-                    self._waiting.setdefault(place.token, place)
-                return count
-            count += sum(found)
+        try:
+            for consumer, its_places in queues.items():
+                for first in range(0, len(its_places), _AT_ONCE):
+                    count += await self._judge(consumer, its_places[first : first + _AT_ONCE])
+        except BusUnavailable:
+            for place in places:
+                self._waiting.setdefault(place.token, place)
         return count
 
-    async def _judge(self, place: subjects.DispatchSubject) -> bool:
-        """Take the dispatch back, or say that it is on its way; False when nothing is known."""
-        subject = subjects.dispatch_subject(self._shell.prefix, place)
-        message = await self._shell.bus.find_message(self._stream, subject=subject)
-        if message is None:
-            return False  # not published yet, or acknowledged: its report is on its way
-        before = await self._delivered(place)
-        if before is None:
-            return False
-        is_free = before.delivered_seq < message.seq
-        if is_free:
-            await self._shell.bus.purge_subject(self._stream, subject)
-            # In this order: what is gone from the stream is not delivered after we have looked.
-            after = await self._delivered(place)
-            # A purge may move the position of the consumer, but not the count of its deliveries.
-            is_free = after is not None and (
-                after.delivered_seq < message.seq or after.delivery_count == before.delivery_count
-            )
+    async def _judge(self, consumer: str, places: Sequence[subjects.DispatchSubject]) -> int:
+        """Take dispatches of one consumer back, or say that they are on their way; how many. Those
+        that are not in the stream are not published yet, or acknowledged."""
+        bus, stream = self._shell.bus, self._stream
+        names = [subjects.dispatch_subject(self._shell.prefix, place) for place in places]
+        found = await asyncio.gather(*(bus.find_message(stream, subject=name) for name in names))
+        if not any(found):
+            return 0
+        # A purge moves the position of a consumer, so that it says nothing afterwards; only while
+        # the consumer stands still is it certain what nobody has.
+        await bus.pause_consumer(stream, consumer, self._shell.clock.now() + _STANDSTILL)
+        try:
+            state = await bus.consumer_state(stream, consumer)
+            if state is None or not state.paused:
+                return 0
+            free = [
+                name
+                for name, message in zip(names, found, strict=True)
+                if message is not None and state.delivered_seq < message.seq
+            ]
+            await asyncio.gather(*(bus.purge_subject(stream, name) for name in free))
+            state = await bus.consumer_state(stream, consumer)
+            is_certain = state is not None and state.paused
+        finally:
+            await bus.pause_consumer(stream, consumer, None)
+        for place, name, message in zip(places, names, found, strict=True):
+            if message is not None:
+                self._tell(place, is_free=is_certain and name in free)
+        return sum(message is not None for message in found)
+
+    def _tell(self, place: subjects.DispatchSubject, *, is_free: bool) -> None:
         kind = DispatchWithdrawn if is_free else DispatchDelivered
         event = kind(
             seed=self._shell.identity.new_seed(),
@@ -109,8 +125,3 @@ class StoppedAttempts:
             token=place.token,
         )
         self._shell.submit(Work(settle=ignore_outcome, run_id=place.run_id, event=event))
-        return True
-
-    async def _delivered(self, place: subjects.DispatchSubject) -> ConsumerState | None:
-        consumer = subjects.queue_consumer(place.queue, place.level)
-        return await self._shell.bus.consumer_state(self._stream, consumer)
