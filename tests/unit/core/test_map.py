@@ -274,3 +274,21 @@ def test_a_run_with_too_many_open_steps_fails() -> None:
     )
     assert story.error().type == "RunTooBig"
     assert story.status() == "failed"
+
+
+def test_a_completed_run_has_nothing_left_of_a_map_that_failed_while_it_began() -> None:
+    story = given_yaml(
+        """
+        - name: each
+          map: {items: "${ [1, 2, 3, 4] }", steps: [{name: work, task: work}]}
+          catch: [{next: after}]
+        - {name: after, pass: done}
+        """,
+        limits=CoreLimits(transitions_per_decision_max=5),
+    )
+    assert story.run.cursor is not None, "the third item has not begun"
+    story.fails("each[0]/work")
+    story.goes_on()
+    assert story.status() == "completed"
+    assert story.run.cursor is None
+    assert story.run.due_at is None

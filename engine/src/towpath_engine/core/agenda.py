@@ -110,6 +110,11 @@ def take_up(changes: Changes) -> bool:
     return bool(changes.agenda)
 
 
+def close(changes: Changes) -> None:
+    """The run has settled: only what a retry may go on with is kept."""
+    changes.agenda[:] = [entry for entry in changes.agenda if entry.startswith(_LATER)]
+
+
 def forget(changes: Changes) -> None:
     """Nothing of what was to be done is done: a redrive goes on elsewhere."""
     changes.agenda.clear()

@@ -202,6 +202,7 @@ def settle_run(changes: Changes, change: RunChange, facts: Facts | None = None) 
         pause_reason=None,
     )
     changes.move_run(change, facts)
+    agenda.close(changes)
     if changes.run.parent_run_id is not None and changes.run.parent_step is not None:
         changes.emit(TellParent(parent_run_id=changes.run.parent_run_id))
 

@@ -292,7 +292,8 @@ def _errors(changes: Changes, failed: list[Step], output_size: int) -> bytes | N
     if not failed:
         return None
     limits = changes.run.limits
-    room = limits.joined_output_bytes_max - output_size
+    # Of the braces, one more than there are commas too many below.
+    room = limits.joined_output_bytes_max - output_size - 1
     each_max = min(limits.error_bytes_max, room // len(failed) // 2)
     errors: dict[str, object] = {}
     for part in failed:
