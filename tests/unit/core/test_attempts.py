@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.support.builders import BEGIN, a_pass, a_task, raw
+from tests.support.builders import BEGIN, a_cause, a_pass, a_task, raw
 from tests.support.scenario import Story, given
 from towpath_engine.core.definition import TaskSpec
 from towpath_engine.core.effects import (
@@ -15,6 +15,7 @@ from towpath_engine.core.effects import (
     RevokeToken,
     Verdict,
 )
+from towpath_engine.core.events import DispatchDelivered
 from towpath_engine.core.limits import CoreLimits
 from towpath_protocol.reports import Again, CustomEvent, LogLine, ReleaseReason, StepCompleted
 
@@ -60,6 +61,15 @@ def test_a_report_on_another_queue_than_the_steps_is_stale() -> None:
     # The story's workers report on the queue "default".
     assert story.completes("work", 1).verdict is Verdict.STALE
     assert story.status("work") == "dispatched"
+
+
+def test_the_id_of_a_child_run_is_no_token() -> None:
+    story = given({"name": "sent", "run": {"workflow": "invoice"}})
+    child = story.steps["sent"].child_run_id
+    assert child is not None
+    seen = DispatchDelivered(seed=story.seed(), cause=a_cause("delivered"), token=child)
+    assert story.happens(seen).verdict is Verdict.STALE
+    assert story.status("sent") == "waiting"
 
 
 def test_a_failure_waits_its_backoff_and_is_dispatched_with_a_new_token() -> None:

@@ -187,12 +187,13 @@ class Changes:
 
     def step_of_token(self, token: str) -> Step | None:
         """The step whose live attempt has this token, if something may still happen to it."""
-        step = self._before.named(token)
+        step = self._before.of_token(token)
         return step if step is not None and self.is_live(step) else None
 
     def step_of_child(self, run_id: str) -> Step | None:
         """The step that waits for this child run, if something may still happen to it."""
-        return self.step_of_token(run_id)
+        step = self._before.of_child(run_id)
+        return step if step is not None and self.is_live(step) else None
 
     def decode(self, name: str, value: bytes) -> object:
         """The value of JSON text; decoded once a decision for each `name` while it is the same."""

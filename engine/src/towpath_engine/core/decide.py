@@ -92,8 +92,7 @@ def _takes_up_rest(event: Event) -> bool:
 
 def step_of_token(run: Run, token: str) -> Step | None:
     """The open step whose live attempt has this token; None when there is none (any more)."""
-    step = StepMap.of(run.steps).named(token)
-    return step if step is not None and step.token == token else None
+    return StepMap.of(run.steps).of_token(token)
 
 
 def _after_the_end(run: Run, event: Event) -> Decision | None:

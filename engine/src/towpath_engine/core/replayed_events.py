@@ -134,7 +134,7 @@ def _event_of_attempt(
     if cause.type == "lost":
         return AttemptLost(seed=seed, cause=cause, token=token, reason=_why_lost(first))
     # The report itself may have changed nothing, and what a split decision had left came after it.
-    step = StepMap.of(run.steps).named(token)
+    step = StepMap.of(run.steps).of_token(token)
     return ReportReceived(
         seed=seed,
         cause=cause,

@@ -156,8 +156,17 @@ class StepMap(Mapping[str, Step]):
         """The step, or None; quicker than `get` for one that is absent."""
         return self._steps.get(path)
 
-    def named(self, name: str) -> Step | None:
-        """The open step whose live attempt has this token, or that waits for this child run."""
+    def of_token(self, token: str) -> Step | None:
+        """The open step whose live attempt has this token."""
+        step = self._named(token)
+        return step if step is not None and step.token == token else None
+
+    def of_child(self, run_id: str) -> Step | None:
+        """The open step that waits for this child run."""
+        step = self._named(run_id)
+        return step if step is not None and step.child_run_id == run_id else None
+
+    def _named(self, name: str) -> Step | None:
         path = self._indexes.named.get(name)
         return None if path is None else self._steps[path]
 
