@@ -88,7 +88,7 @@ def fail_attempt(
     """
     named = replace(failure, step=live_path(step.path), attempt=step.attempt)
     kept = failures.bounded(named, changes.run.limits.error_bytes_max)
-    remember_signs(changes, step)
+    remember_signs(changes, step, task_spec(changes.run, step).timeouts.heartbeat_ms)
     changes.revoke(step, reason=stop_reason)
     if step.status is StepStatus.CANCELLING:
         outcomes.fail(changes, step, kept)
@@ -138,7 +138,7 @@ def repeat(changes: Changes, step: Step, output: bytes, after_ms: int | None) ->
 
 def release(changes: Changes, step: Step, wait_ms: int, reason: str) -> None:
     """The attempt was given back: the same attempt is dispatched again with a new token."""
-    remember_signs(changes, step)
+    remember_signs(changes, step, task_spec(changes.run, step).timeouts.heartbeat_ms)
     if step.status is StepStatus.CANCELLING:
         outcomes.give_up(changes, step, "its attempt was given back")
         return

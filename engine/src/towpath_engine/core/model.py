@@ -36,8 +36,8 @@ class Failure(Struct, frozen=True, kw_only=True):
 class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What made a transition happen. Stored with it as JSON, shown in the history.
 
-    `type` is one of start, report, timer, signal, cancel, delivered, lost, pause, resume, admitted,
-    retry, redrive, engine.
+    `type` is one of start, report, timer, signal, cancel, child, delivered, withdrawn, lost, pause,
+    resume, admitted, retry, redrive, engine.
     """
 
     type: str
@@ -115,6 +115,7 @@ class Step(Struct, frozen=True, kw_only=True):
     held_by: str | None = None
     """While the step is `ready`: what holds its dispatch back (core.gate)."""
     signal: str | None = None
+    """Of a wait: the names of its signals, joined by commas."""
     wake_at: datetime | None = None
     ready_at: datetime | None = None
     dispatched_at: datetime | None = None

@@ -10,9 +10,12 @@ said:
     event_count     of a report that had too many events
     progress, heartbeat_deadline_at   signs of life, which have no transitions of their own, as
                     they stood when the attempt ended without an output
+    input           that an operator gave to a step
+    cancel          what a cancel asked for
+    child           how a child run settled that was not completed
 
-and the one that empties a completed task step for another visit has its `replaced_output`. What
-rows keep is added when the history is read for a replay (`whole_payload`). A plain completion
+and the one that empties a completed task or run step for another visit has its `replaced_output`.
+What rows keep is added when the history is read for a replay (`whole_payloads`). A plain completion
 has no payload: the hot path writes nothing for a replay.
 """
 
@@ -23,7 +26,6 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from towpath_engine.core.changes import Changes
-from towpath_engine.core.definition import TaskSpec
 from towpath_engine.core.events import CancelRequested, ChildSettled
 from towpath_engine.core.failures import MESSAGE_IN_FACTS_MAX, TYPE_LENGTH_MAX
 from towpath_engine.core.instants import plus_ms
@@ -134,17 +136,14 @@ def _told_by_facts(error: WireFailure, limits: CoreLimits) -> bool:
     )
 
 
-def remember_signs(changes: Changes, step: Step) -> None:
+def remember_signs(changes: Changes, step: Step, heartbeat_ms: int | None) -> None:
     """Keep the signs of life of an attempt that ends without an output: the next attempt is handed
-    its progress, and its renewed heartbeat timeout decides which timeout was the first to pass."""
+    its progress, and its renewed heartbeat timeout decides which timeout was the first to pass.
+    `heartbeat_ms` is that timeout; None: the task has none."""
     if step.progress is not None:
         changes.remember(progress=Raw(step.progress))
     if step.heartbeat_deadline_at is None or step.started_at is None:
         return
-    step_def = changes.definition_of(step.path)
-    is_undo = step.status is StepStatus.COMPENSATING
-    spec = step_def.compensate if is_undo else step_def.spec
-    heartbeat_ms = spec.timeouts.heartbeat_ms if isinstance(spec, TaskSpec) else None
     if heartbeat_ms is not None and step.heartbeat_deadline_at != plus_ms(
         step.started_at, heartbeat_ms
     ):
