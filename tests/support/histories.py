@@ -60,7 +60,7 @@ class World(Servers):
         """One thing happens; `number` says which."""
         # Spread evenly: Hypothesis likes small numbers, and a world of small numbers is dull.
         digest = hashlib.blake2b(f"{self.happened}/{number}".encode(), digest_size=4).digest()
-        which, detail = digest[0] % 23, int.from_bytes(digest[1:], "big")
+        which, detail = digest[0] % 25, int.from_bytes(digest[1:], "big")
         acts: tuple[tuple[range, Callable[[int], object]], ...] = (
             (range(4), self._act_on_stream),
             (range(4, 8), self._act_on_reports),
@@ -76,6 +76,7 @@ class World(Servers):
             (range(19, 20), self._hold),
             (range(20, 21), self._see_to_what_is_cancelled),
             (range(21, 23), self._act_on_time),
+            (range(23, 25), self._see_to_the_end),
         )
         next(act for numbers, act in acts if which in numbers)(detail)
 
@@ -126,6 +127,20 @@ class World(Servers):
         event = AttemptLost(seed=self.seed(), cause=cause, token=token, reason="5 deliveries")
         self.seen.append(event)
         self.happens(event)
+
+    def _see_to_the_end(self, detail: int) -> None:
+        """Something happens to an attempt that is being cancelled or that undoes: these are few,
+        and most that can go wrong with them is rare."""
+        tokens = [] if self.harmless else self._tokens_of_the_end()
+        if not tokens:
+            return
+        token = tokens[detail % len(tokens)]
+        row = self.row_of_token(token)
+        assert row is not None, "it was found among the rows"
+        if detail % 4 == 0 and row.due_at is not None:
+            self.time_passes_until_due(row.path)
+        else:
+            self.reports_at_once(row, detail // 4)
 
     def _tokens_of_the_end(self) -> list[str]:
         """The tokens of the attempts that are being cancelled or that undo."""

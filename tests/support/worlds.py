@@ -188,6 +188,19 @@ class Servers(Story):
         for report in reports_of(step, choice, salt, harmless=self.harmless):
             self._send(dispatch, report)
 
+    def reports_at_once(self, row: Step, choice: int) -> None:
+        """A worker that has the attempt reports on it, and each report arrives at once."""
+        salt = self.run.definition.fingerprint
+        assert row.token is not None
+        assert row.queue is not None
+        for report in reports_of(row, choice, salt, harmless=self.harmless):
+            cause = a_cause("report", report=report, token=row.token)
+            event = ReportReceived(
+                seed=self.seed(), cause=cause, token=row.token, queue=row.queue, report=report
+            )
+            self.seen.append(event)
+            self.happens(event)
+
     def _send(self, dispatch: DispatchStep, report: Report) -> None:
         cause = a_cause("report", report=report, token=dispatch.token)
         self.reports_sent.append(

@@ -338,3 +338,22 @@ def test_a_late_sweep_that_cancels_an_attempt_whose_time_is_over_replays() -> No
     assert story.status() == "failed"
     assert story.whats("both/a/slow")[-2:] == ["step-cancelling", "step-cancelled"]
     check_replays(run, story)
+
+
+@pytest.mark.parametrize("first", ["report", "rest"])
+def test_the_rest_of_a_split_decision_that_changes_nothing_replays_wherever_it_comes(
+    first: str,
+) -> None:
+    branches = {"a": [a_pass("done")], "b": [a_task("work")]}
+    run, story = begun(
+        {"name": "both", "parallel": {"branches": branches}},
+        limits=CoreLimits(transitions_per_decision_max=7),
+    )
+    assert story.whats()[-1] == "step-dispatched"
+    assert story.run.cursor is not None
+    if first == "rest":
+        story.continues()
+    story.completes("both/b/work")
+    story.goes_on()
+    assert story.status() == "completed"
+    check_replays(run, story)

@@ -75,12 +75,13 @@ def replay(run: Run, history: Sequence[Transition]) -> Iterator[Turn]:
     for number, recorded in enumerate(decisions_of(history), start=1):
         began = Turn(number=number, recorded=recorded, event=None, before=run, after=run)
         turn = _decide_again(began, outputs, rows)
+        if turn.difference is not None:
+            turn = _with_no_idle_rest(began, outputs, rows) or turn
         yield turn
         if turn.difference is not None:
             return
         run = turn.after
         rows.update((step.path, step) for step in turn.changed)
-        run = _without_idle_rest(run, rows, recorded[-1].at)
 
 
 def decisions_of(history: Iterable[Transition]) -> Iterator[Sequence[Transition]]:
@@ -139,17 +140,21 @@ def _decide(run: Run, event: Event, now: datetime, rows: Mapping[str, Step]) -> 
     raise LookupError("it asks for rows for ever")
 
 
-def _without_idle_rest(run: Run, rows: Mapping[str, Step], now: datetime) -> Run:
-    """The run without the rest of a split decision, if that changed nothing: it is no event of the
-    history then."""
-    if run.cursor is None or run.status in SETTLED_RUN:
-        return run
+def _with_no_idle_rest(turn: Turn, outputs: Outputs, rows: Mapping[str, Step]) -> Turn | None:
+    """The same turn, as it is if the rest of a split decision was gone on with before it and that
+    changed nothing: then it is no event of the history. None: there was no such rest."""
+    run = turn.before
+    if run.cursor is None or run.status in SETTLED_RUN or run.last_at is None:
+        return None
     event = DecisionContinued(seed="", cause=Cause(type="engine"))
     try:
-        decision = _decide(run, event, now, rows)
+        idle = _decide(run, event, run.last_at, rows)
     except _FAULTS:
-        return run  # the next decision will say so
-    return run if decision.transitions else decision.run
+        return None
+    if idle.transitions:
+        return None
+    again = _decide_again(replace(turn, before=idle.run), outputs, rows)
+    return again if again.difference is None else None
 
 
 def _wanted(needed: StepsNeeded, rows: Mapping[str, Step]) -> list[Step]:
