@@ -15,7 +15,7 @@ from towpath_engine.metrics import Metrics
 from towpath_engine.services.apply import Applier
 from towpath_engine.services.batch import BatchResult, WorkPoisonedError
 from towpath_engine.services.work import Outcome, OutcomeKind, Work
-from towpath_engine.store.errors import StoreRejected, StoreUnavailable
+from towpath_engine.store.errors import StatementTimedOut, StoreRejected, StoreUnavailable
 from towpath_protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -134,7 +134,8 @@ class Pipeline:
     # Applying them
 
     async def _apply_all(self, works: list[Work]) -> None:
-        """Apply until everything is settled: bisect what is rejected, retry what is unavailable."""
+        """Apply until everything is settled: bisect what is rejected, or too much for a statement;
+        retry what is unavailable."""
         stack: list[list[Work]] = [works]
         while stack:
             batch = stack.pop()
@@ -144,10 +145,14 @@ class Pipeline:
                 self._settle(poisoned.work, poisoned.outcome)
                 again = [work for work in batch if work is not poisoned.work]
             except Exception as error:
+                too_large = isinstance(error, StatementTimedOut)
                 # Whatever else goes wrong goes wrong again: find the culprit, let the others pass.
-                if not isinstance(error, StoreRejected):
+                if too_large:
+                    log.warning("batch_too_large", works=len(batch), error=str(error))
+                elif not isinstance(error, StoreRejected):
                     log.exception("batch_failed", works=len(batch))
-                self._metrics.batches_retried.labels(reason="rejected").inc()
+                reason = "too_large" if too_large else "rejected"
+                self._metrics.batches_retried.labels(reason=reason).inc()
                 if len(batch) == 1:
                     self._settle_broken(batch[0], error)
                     continue
@@ -168,6 +173,8 @@ class Pipeline:
                     result = await self._applier.apply(works, published)
             except StoreUnavailable as error:
                 failures += 1
+                if isinstance(error, StatementTimedOut) and len(works) > 1:
+                    raise
                 if failures == 1:
                     log.warning("batch_postponed", works=len(works), error=str(error))
                 self._metrics.batches_retried.labels(reason="unavailable").inc()

@@ -13,6 +13,10 @@ class StoreUnavailable(StoreError):  # noqa: N818 - the seam's own word
     """
 
 
+class StatementTimedOut(StoreUnavailable):
+    """The server cancelled the statement, which took too long: a smaller batch may pass."""
+
+
 class StoreRejected(StoreError):  # noqa: N818 - the seam's own word
     """Nothing was written and the same call can never succeed: a constraint or the data forbid it.
     Bisect the batch. `constraint` is the name of the violated one, if there is one.

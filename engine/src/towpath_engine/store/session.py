@@ -11,7 +11,13 @@ from typing import Any, TypeAlias
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from towpath_engine.store.errors import PausesChanged, StoreError, StoreRejected, StoreUnavailable
+from towpath_engine.store.errors import (
+    PausesChanged,
+    StatementTimedOut,
+    StoreError,
+    StoreRejected,
+    StoreUnavailable,
+)
 from towpath_engine.store.statements import load_statement
 from towpath_engine.store.tls import tls_reason
 
@@ -24,6 +30,8 @@ Record = asyncpg.Record
 # server that is read-only after a failover), and must never make a dead letter of a message.
 _CLASSES_REJECTED = frozenset({"22", "23", "44", "P0"})
 
+# query_canceled: by statement_timeout, or by an administrator.
+_CANCELLED = "57014"
 
 PAUSE_FENCE = "pause_epoch_expected"
 """The rule that a batch breaks when pauses have changed under it."""
@@ -38,7 +46,8 @@ def translate(fault: BaseException) -> StoreError:
             return PausesChanged(str(fault))
         if state[:2] in _CLASSES_REJECTED:
             return StoreRejected(str(fault), constraint=constraint)
-        return StoreUnavailable(f"Postgres answered {state}: {fault}")
+        kind = StatementTimedOut if state == _CANCELLED else StoreUnavailable
+        return kind(f"Postgres answered {state}: {fault}")
     if reason := tls_reason(fault):
         return StoreUnavailable(f"no connection to Postgres: {reason}")
     if isinstance(fault, ValueError | TypeError):
