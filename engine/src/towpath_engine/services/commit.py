@@ -17,7 +17,7 @@ from towpath_engine.services.stopped_attempts import StoppedAttempts
 from towpath_engine.services.timer_service import TimerService, due_rows
 from towpath_engine.services.wakes import Wakes
 from towpath_engine.services.windows import Windows
-from towpath_engine.services.work import Work, ignore_outcome
+from towpath_engine.services.work import Outcome, Work
 from towpath_engine.store.interface import OutboxRow
 from towpath_engine.store.leases import partition_of_run
 from towpath_protocol import codec, subjects
@@ -53,6 +53,8 @@ class AfterCommit:
         self._purger = purger
         self._stopped = stopped
         self._news = news
+        self._going_on: dict[str, bool] = {}
+        """Runs that are about to do the rest of a decision, and whether there was one since."""
 
     def __call__(self, result: BatchResult) -> None:
         """Carry out what the committed drafts ask for."""
@@ -108,11 +110,23 @@ class AfterCommit:
         if draft.cancelled:
             self._stop(draft)
         if draft.continues:
-            event = DecisionContinued(
-                seed=self._shell.identity.new_seed(), cause=Cause(type="engine")
-            )
-            self._shell.submit(Work(settle=ignore_outcome, run_id=run.id, event=event))
+            self._go_on(run.id)
         self._count(draft)
+
+    def _go_on(self, run_id: str) -> None:
+        """Have the rest of a split decision done: by one work at a time, so that a batch does one
+        slice of a run, however many events have found that there is a rest."""
+        if run_id in self._going_on:
+            self._going_on[run_id] = True
+            return
+        self._going_on[run_id] = False
+
+        def settle(_: Outcome) -> None:
+            if self._going_on.pop(run_id):
+                self._go_on(run_id)
+
+        event = DecisionContinued(seed=self._shell.identity.new_seed(), cause=Cause(type="engine"))
+        self._shell.submit(Work(settle=settle, run_id=run_id, event=event))
 
     def _stop(self, draft: RunDraft) -> None:
         """Of attempts that are to end by themselves: find out whether anybody has them."""
