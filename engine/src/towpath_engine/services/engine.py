@@ -326,6 +326,7 @@ class Engine:
         self._bus.on_reset(self._relay.doubt)
         self._bus.on_reset(tickers["epoch"].wake)
         self._bus.on_reset(tickers["outbox"].wake)
+        self._bus.on_reset(tickers["children"].wake)
         self._bus.on_reset(tickers["leases"].wake)
         self._bus.on_reset(tickers["lease_moves"].wake)
         return tickers
@@ -338,7 +339,7 @@ class Engine:
         self._cache.doubt()
         names = ["timer_sweep", "timers", "timers_held", "admission"]
         if LEADER_PARTITION in partitions:
-            names += ["outbox", "epoch", "parked", "gauges"]
+            names += ["outbox", "epoch", "parked", "children", "gauges"]
         for name in names:
             self._tickers[name].wake()
 
