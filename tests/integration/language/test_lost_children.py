@@ -139,3 +139,20 @@ async def test_a_child_that_nobody_waits_for_any_more_is_cancelled(losses: Losse
         (child,) = (await wire.api("run.list", workflow="child"))["runs"]
         assert (await wire.result(child["run_id"]))["status"] == "cancelled"
         assert (await wire.run(child["run_id"]))["cancelled_by"] == f"run {run_id}"
+
+
+async def test_a_server_that_lost_everything_holds_no_child_up(
+    own_jetstream: JetStreamServer, losses: Losses
+) -> None:
+    async with (
+        running(losses.settings(child_sweep_seconds=0.5)),
+        connected(own_jetstream.url, losses.prefix) as wire,
+    ):
+        await wire.deploy(CHILD)
+        await wire.deploy(AT_ONCE)
+        runs = [await wire.start("parent") for _ in range(20)]
+        own_jetstream.wipe()
+        for run_id in runs:
+            assert (await wire.result(run_id))["output"] == 5
+        children = (await wire.api("run.list", workflow="child", limit=100))["runs"]
+        assert len(children) == len(runs)
