@@ -224,8 +224,8 @@ async def test_an_undo_has_timeouts_and_retries_of_its_own(wire: WireClient) -> 
     run_id = await wire.start("two")
     await wire.complete(await wire.take(), "A")
     await wire.fail(await wire.take(), retryable=False)
-    slow = await wire.take("undos")
-    second = await wire.take("undos")
+    slow, _ = await wire.pull("undos")
+    second, _ = await wire.pull("undos")
     assert (second["attempt"], second["last_error"]["type"]) == (2, "Timeout")
     await wire.complete(slow)  # of an attempt that is over: it changes nothing
     assert (await wire.run(run_id))["status"] in {"compensating", "compensation_failed"}
