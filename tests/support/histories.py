@@ -60,7 +60,10 @@ class World(Servers):
         """One thing happens; `number` says which."""
         # Spread evenly: Hypothesis likes small numbers, and a world of small numbers is dull.
         digest = hashlib.blake2b(f"{self.happened}/{number}".encode(), digest_size=4).digest()
-        which, detail = digest[0] % 25, int.from_bytes(digest[1:], "big")
+        which, detail = digest[0] % 23, int.from_bytes(digest[1:], "big")
+        if detail % 3 == 0 and not self.harmless and self._tokens_of_the_end():
+            self._see_to_the_end(detail // 3)
+            return
         acts: tuple[tuple[range, Callable[[int], object]], ...] = (
             (range(4), self._act_on_stream),
             (range(4, 8), self._act_on_reports),
@@ -76,7 +79,6 @@ class World(Servers):
             (range(19, 20), self._hold),
             (range(20, 21), self._see_to_what_is_cancelled),
             (range(21, 23), self._act_on_time),
-            (range(23, 25), self._see_to_the_end),
         )
         next(act for numbers, act in acts if which in numbers)(detail)
 
@@ -123,6 +125,10 @@ class World(Servers):
             self.stream = [one for one in self.stream if one.token != token]
             self.vanished(token)
             return
+        self._is_given_up(token)
+
+    def _is_given_up(self, token: str) -> None:
+        """The broker has delivered the dispatch too often."""
         cause = a_cause("lost", token=token)
         event = AttemptLost(seed=self.seed(), cause=cause, token=token, reason="5 deliveries")
         self.seen.append(event)
@@ -131,16 +137,24 @@ class World(Servers):
     def _see_to_the_end(self, detail: int) -> None:
         """Something happens to an attempt that is being cancelled or that undoes: these are few,
         and most that can go wrong with them is rare."""
-        tokens = [] if self.harmless else self._tokens_of_the_end()
-        if not tokens:
-            return
+        tokens = self._tokens_of_the_end()
         token = tokens[detail % len(tokens)]
         row = self.row_of_token(token)
         assert row is not None, "it was found among the rows"
-        if detail % 4 == 0 and row.due_at is not None:
-            self.time_passes_until_due(row.path)
-        else:
-            self.reports_at_once(row, detail // 4)
+        match detail // 3 % 8:
+            case 0:
+                self._is_given_up(token)
+            case 1:
+                self.stream = [one for one in self.stream if one.token != token]
+                self.vanished(token)
+            case 2:
+                self.withdraws(token)
+            case 3:
+                self._is_delivered(token)
+            case 4 if row.due_at is not None:
+                self.time_passes_until_due(row.path)
+            case _:
+                self.reports_at_once(row, detail // 24)
 
     def _tokens_of_the_end(self) -> list[str]:
         """The tokens of the attempts that are being cancelled or that undo."""
@@ -158,17 +172,20 @@ class World(Servers):
         tokens = sorted(live_tokens(self.run)) or self.tokens_ever
         if tokens:
             token = tokens[detail % len(tokens)]
-            cause = a_cause("delivered", token=token)
-            self.happens(DispatchDelivered(seed=self.seed(), cause=cause, token=token))
+            self._is_delivered(token)
             if detail % 3 == 0:
                 # And then the stream was wiped.
                 self.vanished(token)
+
+    def _is_delivered(self, token: str) -> None:
+        cause = a_cause("delivered", token=token)
+        self.happens(DispatchDelivered(seed=self.seed(), cause=cause, token=token))
 
     def _see_to_what_is_cancelled(self, detail: int) -> None:
         """A dispatch that nobody has had yet is withdrawn, if its attempt is being cancelled."""
         found = [d for d in self.stream if self._is_cancelling(d)]
         if found:
-            self.withdraws(found[detail % len(found)])
+            self.withdraws(found[detail % len(found)].token)
         elif self.tokens_ever and detail % 4 == 0:
             # Its attempt is not being cancelled, or is over: nobody wants it withdrawn any more.
             live = sorted(live_tokens(self.run)) if detail % 3 else []
@@ -177,11 +194,11 @@ class World(Servers):
             cause = a_cause("withdrawn", token=token)
             self.happens(DispatchWithdrawn(seed=self.seed(), cause=cause, token=token))
 
-    def withdraws(self, dispatch: DispatchStep) -> None:
+    def withdraws(self, token: str) -> None:
         """The engine takes the dispatch out of the stream."""
-        self.stream = [one for one in self.stream if one.token != dispatch.token]
-        cause = a_cause("withdrawn", token=dispatch.token)
-        event = DispatchWithdrawn(seed=self.seed(), cause=cause, token=dispatch.token)
+        self.stream = [one for one in self.stream if one.token != token]
+        cause = a_cause("withdrawn", token=token)
+        event = DispatchWithdrawn(seed=self.seed(), cause=cause, token=token)
         self.seen.append(event)
         self.happens(event)
 
