@@ -16,7 +16,7 @@ from tests.support.store_builders import (
     later,
     started,
 )
-from towpath_engine.core.states import StepStatus
+from towpath_engine.core.states import StepKind, StepStatus
 from towpath_engine.store.insight import HeldBacklog, HeldPlace, KeptName, QueuePlace
 from towpath_engine.store.interface import BatchWrite, Store
 from towpath_protocol.ids import UUID_RANDOM_BYTES, new_uuid7
@@ -28,6 +28,22 @@ async def test_only_open_steps_are_read_in_order_of_path_without_payloads(store:
     assert [step.path for step in found] == ["a", "c"]
     assert {step.input for step in found} == {None}
     assert await store.insight.count_open_steps(an_id(1)) == 3
+
+
+async def test_what_is_open_only_because_of_what_lies_below_is_not_among_the_open_steps(
+    store: Store,
+) -> None:
+    held = {"status": StepStatus.RUNNING, "attempt": 0, "token": None, "queue": None, "task": None}
+    await started(
+        store,
+        a_run(),
+        a_step("lines", kind=StepKind.MAP, **held),
+        a_step("lines[0]", kind=StepKind.ITEM, **held),
+        a_step("lines[0]/pick"),
+    )
+    found = await store.insight.open_steps(an_id(1), 2)
+    assert [step.path for step in found] == ["lines[0]/pick"]
+    assert await store.insight.count_open_steps(an_id(1)) == 1
 
 
 async def test_more_urgent_and_earlier_dispatches_of_the_queue_go_first(store: Store) -> None:

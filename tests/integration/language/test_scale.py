@@ -127,3 +127,28 @@ async def test_small_runs_are_dispatched_between_the_slices_of_a_fan_out(wire: W
     assert 0 < order.index(small) < 5_000
     await wire.api("run.cancel", run_id=big)
     assert (await settled(wire, big))["status"] == "cancelled"
+
+
+async def test_a_run_of_thousands_of_open_items_is_shown_in_pages_and_explained_in_short(
+    wire: WireClient,
+) -> None:
+    run_id = await begun(wire, 3_000, 3_000)
+
+    async def all_open() -> Json:
+        own = await wire.api("run.get", run_id=run_id, inner=False)
+        return own if own["steps"][0]["parts"]["open"] == 3_000 else None
+
+    own = await eventually(all_open)
+    assert [step["step"] for step in own["steps"]] == ["lines", "size"]
+    pages = [await wire.api("run.get", run_id=run_id)]
+    while pages[-1]["steps_cursor"] is not None:
+        cursor = pages[-1]["steps_cursor"]
+        pages.append(await wire.api("run.get", run_id=run_id, steps_cursor=cursor))
+    steps = [step["step"] for page in pages for step in page["steps"]]
+    assert len(steps) == len(set(steps)) == 2 * 3_000 + 2
+    assert max(len(page["steps"]) for page in pages) <= 1_000
+    told = await wire.api("run.explain", run_id=run_id)
+    assert 0 < len(told["reasons"]) <= 100
+    assert told["reasons_omitted"] == 3_000 - len(told["reasons"])
+    await wire.api("run.cancel", run_id=run_id)
+    assert (await settled(wire, run_id))["status"] == "cancelled"

@@ -55,7 +55,8 @@ class InsightTable(Protocol):
     """Reads for people: none of them is on the way of a message."""
 
     async def open_steps(self, run_id: str, limit: int) -> list[Step]:
-        """The open steps of a run in order of path, without inputs and outputs."""
+        """The open steps of a run in order of path, without inputs and outputs; not those that are
+        open only because of what is open below them."""
         ...
 
     async def count_open_steps(self, run_id: str) -> int:

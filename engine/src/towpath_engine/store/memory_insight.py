@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from towpath_engine.core.model import KeptSignal, Step
 from towpath_engine.core.states import StepStatus
+from towpath_engine.core.stepmap import is_leaf
 from towpath_engine.store.derive import OpenStep
 from towpath_engine.store.insight import HeldBacklog, HeldPlace, KeptName, QueuePlace, time_of_id
 from towpath_engine.store.memory_state import MemoryState
@@ -20,17 +21,19 @@ class MemoryInsight:
 
     async def open_steps(self, run_id: str, limit: int) -> list[Step]:
         """See InsightTable."""
-        state = self._state()
-        steps = state.steps.get(run_id, {})
-        found = [steps[path] for path in sorted(state.open_of(run_id))][:limit]
         return [
             replace(step, input=None, output=None, last_output=None, progress=None)
-            for step in found
+            for step in self._leaves(run_id)[:limit]
         ]
 
     async def count_open_steps(self, run_id: str) -> int:
         """See InsightTable."""
-        return len(self._state().open_of(run_id))
+        return len(self._leaves(run_id))
+
+    def _leaves(self, run_id: str) -> list[Step]:
+        state = self._state()
+        steps = state.steps.get(run_id, {})
+        return [step for path in sorted(state.open_of(run_id)) if is_leaf(step := steps[path])]
 
     async def ahead_of(self, places: Sequence[QueuePlace], limit: int) -> list[int]:
         """See InsightTable."""

@@ -1,4 +1,5 @@
--- The open steps of a run in order of path, without inputs and outputs.
+-- The open steps of a run in order of path, without inputs and outputs; not those that are open only
+-- because of what is open below them.
 SELECT
   step.run_id, step.path, step.kind, step.status, step.visit, step.attempt, step.iteration,
   step.release_count, step.revival_count, step.token, step.dispatch_no, step.queue, step.task,
@@ -11,5 +12,7 @@ SELECT
 FROM open_step
 JOIN step ON step.run_id = open_step.run_id AND step.path = open_step.path
 WHERE open_step.run_id = @run_id::uuid
+  AND step.kind NOT IN ('branch', 'item')
+  AND NOT (step.kind IN ('parallel', 'map') AND step.status = 'running')
 ORDER BY open_step.path
 LIMIT @limit::bigint;
