@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.effects import ContinueLater
+from towpath_engine.core.paths import place_of, within
 
 
 class Verb(StrEnum):
@@ -74,6 +75,13 @@ def push(changes: Changes, verb: Verb, path: str) -> None:
         changes.agenda.append(entry)
 
 
+def begin_list(changes: Changes, owner: str) -> None:
+    """Have the list of the owner begun: by its first step, or by all that wait for none."""
+    first = changes.run.definition.lists[place_of(owner)].first
+    for name in reversed(first):
+        push(changes, Verb.ENTER, within(owner, name))
+
+
 def pop(changes: Changes) -> tuple[Verb, str] | None:
     """What is to be done now; None when nothing is."""
     if not changes.agenda or changes.agenda[-1].startswith(_LATER):
@@ -104,10 +112,9 @@ def put_off(changes: Changes) -> list[str]:
     return drops
 
 
-def take_up(changes: Changes) -> bool:
-    """A retry goes on with what was put off; whether there was anything."""
+def take_up(changes: Changes) -> None:
+    """A retry goes on with what was put off."""
     changes.agenda[:] = [entry.removeprefix(_LATER) for entry in changes.agenda]
-    return bool(changes.agenda)
 
 
 def close(changes: Changes) -> None:

@@ -14,7 +14,7 @@ from towpath_engine.core.changes import Changes
 from towpath_engine.core.definition import RunSpec
 from towpath_engine.core.effects import StartChild, Verdict
 from towpath_engine.core.events import ChildSettled
-from towpath_engine.core.expressions.interface import ExpressionFailed
+from towpath_engine.core.expressions.interface import unusable
 from towpath_engine.core.model import Failure, Step
 from towpath_engine.core.paths import place_of
 from towpath_engine.core.payloads import remember_child
@@ -79,20 +79,12 @@ def _key(changes: Changes, step: Step, spec: RunSpec) -> str | None:
     if value is None:
         return None
     field = f"steps.{place_of(step.path)}.run.key"
-    shown = text[:80].decode(errors="replace")
     if not isinstance(value, str):
-        raise ExpressionFailed(
-            field=field,
-            expression=shown,
-            position=None,
-            reason="the value is neither text nor null",
-        )
+        raise unusable(text, field, "the value is neither text nor null")
     try:
         return check_key(value, field)
     except ProtocolError as error:
-        raise ExpressionFailed(
-            field=field, expression=shown, position=None, reason=str(error)
-        ) from error
+        raise unusable(text, field, str(error)) from error
 
 
 def settled(changes: Changes, event: ChildSettled) -> Verdict:

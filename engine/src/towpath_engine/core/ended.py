@@ -26,6 +26,7 @@ from towpath_engine.core.paths import (
     within,
 )
 from towpath_engine.core.states import WHOLE, StepStatus
+from towpath_engine.core.wholes import all_parts
 
 OWNERS_AT_ONCE: Final = 500
 """Of so many branches and items at a time rows are asked for."""
@@ -60,7 +61,7 @@ def ended_steps(changes: Changes, owner: str) -> list[Step]:
 
 def ended_parts(changes: Changes, whole: Step) -> list[Step]:
     """The branches or items of a whole at which it has ended, in their order."""
-    return [part for part in _parts(changes, whole) if is_ended(changes, part)]
+    return [part for part in all_parts(changes, whole) if is_ended(changes, part)]
 
 
 def next_ended_part(changes: Changes, part: Step) -> Step | None:
@@ -139,14 +140,6 @@ def _number_of(changes: Changes, part: Step) -> int:
     if isinstance(spec, ParallelSpec):
         return spec.branches.index(name_of(part.path))
     return index_of_item(part.path)
-
-
-def _parts(changes: Changes, whole: Step) -> list[Step]:
-    rows = [changes.step(path) for path in part_paths(changes.run, whole)]
-    found = [row for row in rows if row is not None]
-    if len(found) < len(rows):
-        raise StepsNeeded(parts_of=[_begin_of_parts(whole)])
-    return found
 
 
 def _begin_of_parts(whole: Step) -> str:

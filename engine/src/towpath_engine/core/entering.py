@@ -5,7 +5,7 @@ hundreds of them cost one decision.
 """
 
 from datetime import datetime
-from typing import assert_never
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from towpath_engine.core.definition import (
     TaskSpec,
     WaitSpec,
 )
-from towpath_engine.core.expressions.interface import ExpressionFailed
+from towpath_engine.core.expressions.interface import ExpressionFailed, unusable
 from towpath_engine.core.instants import LATEST, plus_ms
 from towpath_engine.core.model import Failure, Step
 from towpath_engine.core.paths import ROOT, place_of, upper_of
@@ -35,6 +35,8 @@ from towpath_engine.core.transitions import StepChange
 from towpath_protocol import codec
 from towpath_protocol.errors import ProtocolError
 from towpath_protocol.times import format_instant, parse_instant
+
+_NO_INSTANT: Final = "the value is no RFC 3339 instant with a zone, as 2030-01-31T12:00:00Z"
 
 
 def enter(changes: Changes, path: str) -> None:
@@ -199,21 +201,11 @@ def _instant(text: bytes, field: str) -> datetime:
     """The instant that a rendered `until` names. Raises ExpressionFailed for anything else."""
     value: object = codec.loads(text)
     if not isinstance(value, str):
-        raise _no_instant(text, field)
+        raise unusable(text, field, _NO_INSTANT)
     try:
         return parse_instant(value, field)
     except ProtocolError as error:
-        raise _no_instant(text, field) from error
-
-
-def _no_instant(text: bytes, field: str) -> ExpressionFailed:
-    shown = text[:80].decode(errors="replace")
-    return ExpressionFailed(
-        field=field,
-        expression=shown,
-        position=None,
-        reason="the value is no RFC 3339 instant with a zone, as 2030-01-31T12:00:00Z",
-    )
+        raise unusable(text, field, _NO_INSTANT) from error
 
 
 def _wait(changes: Changes, step: Step, reason: WaitReason, until: datetime) -> None:

@@ -19,12 +19,6 @@ def list_of(changes: Changes, owner: str) -> ListDef:
     return changes.run.definition.lists[place_of(owner)]
 
 
-def begin_list(changes: Changes, owner: str) -> None:
-    """The owner has begun: its list begins with its first step, or with all that wait for none."""
-    for name in reversed(list_of(changes, owner).first):
-        agenda.push(changes, Verb.ENTER, within(owner, name))
-
-
 def end_list(changes: Changes, owner: str) -> None:
     """The list came to its end: so has its owner."""
     if not changes.is_owner_open(owner):

@@ -20,17 +20,12 @@ from towpath_engine.core.transitions import RunChange, StepChange
 
 NO_OUTPUT: Final = "its attempt ended without an output"
 """Reason of the end of a step that was being cancelled, when its attempt has failed."""
-_FAILURES: Final[Mapping[RunStatus | None, RunChange]] = {
-    None: RunChange.FAILED,
+_UNDONE: Final[Mapping[RunStatus, RunChange]] = {
     RunStatus.COMPENSATED: RunChange.COMPENSATED,
     RunStatus.COMPENSATION_FAILED: RunChange.COMPENSATION_FAILED,
 }
-"""How a run ends that failed. One that was cancelled or timed out ends so, whatever became of its
-undoing."""
-_OTHER_ENDS: Final = {
-    RunStatus.CANCELLED: RunChange.CANCELLED,
-    RunStatus.TIMED_OUT: RunChange.TIMED_OUT,
-}
+"""How a run ends that failed and was undone. One that was cancelled or timed out ends so, whatever
+became of its undoing."""
 
 
 def complete(changes: Changes, step: Step, output: bytes) -> None:
@@ -91,7 +86,9 @@ def end_undoing(changes: Changes, compensation: RunStatus | None) -> None:
     ending = changes.run.ending
     assert ending is not None, "a run is undone because it ends"
     changes.run = replace(changes.run, compensation=compensation)
-    change = _OTHER_ENDS.get(ending) or _FAILURES[compensation]
+    change = settling.ENDS[ending]
+    if ending is RunStatus.FAILED and compensation is not None:
+        change = _UNDONE[compensation]
     facts = dict(settling.facts_of_end(changes) or {})
     if compensation is not None:
         facts["compensation"] = compensation.value

@@ -173,7 +173,7 @@ def _resume_dag(changes: Changes, owner: str, listed: ListDef) -> None:
 def _resume_sequence(changes: Changes, owner: str) -> None:
     path = changes.owner_last_step(owner)
     if path is None:
-        lists.begin_list(changes, owner)
+        agenda.begin_list(changes, owner)
         return
     last = changes.need(path)
     step_def = changes.definition_of(path)

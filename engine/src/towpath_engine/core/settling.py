@@ -23,11 +23,18 @@ from towpath_engine.core.transitions import RunChange, StepChange
 
 NULL: Final = b"null"
 
-_ENDS: Final = {
+ENDS: Final = {
     RunStatus.FAILED: RunChange.FAILED,
     RunStatus.CANCELLED: RunChange.CANCELLED,
     RunStatus.TIMED_OUT: RunChange.TIMED_OUT,
 }
+_REASONS: Final = {
+    RunChange.COMPLETED: "run completed",
+    RunChange.FAILED: "run failed",
+    RunChange.CANCELLED: "run cancelled",
+    RunChange.TIMED_OUT: "run timed out",
+}
+"""Why steps that were open are cancelled."""
 
 
 # Steps
@@ -118,7 +125,7 @@ def settle(changes: Changes) -> None:
     ending = changes.run.ending
     if ending is None:
         return
-    reason = REASONS[_ENDS[ending]]
+    reason = _REASONS[ENDS[ending]]
     if not drop_below(changes, ROOT, reason):
         agenda.push(changes, Verb.SETTLE, ROOT)
         return
@@ -134,7 +141,7 @@ def settle(changes: Changes) -> None:
     # A cancel wanted it undone, but there was nothing to undo.
     changes.run = replace(changes.run, compensation=None)
     changes.skip_unreached()
-    settle_run(changes, _ENDS[ending], facts_of_end(changes))
+    settle_run(changes, ENDS[ending], facts_of_end(changes))
 
 
 def facts_of_end(changes: Changes) -> Facts | None:
@@ -148,7 +155,7 @@ def facts_of_end(changes: Changes) -> Facts | None:
 def finish_run(changes: Changes) -> None:
     """The workflow's own list came to its end: the run is completed, unless its output can't be
     made. What was still being cancelled is cancelled with it."""
-    if not cancel_rest(changes, REASONS[RunChange.COMPLETED]):
+    if not cancel_rest(changes, _REASONS[RunChange.COMPLETED]):
         agenda.push(changes, Verb.END, ROOT)
         return
     try:
@@ -205,12 +212,3 @@ def settle_run(changes: Changes, change: RunChange, facts: Facts | None = None) 
     agenda.close(changes)
     if changes.run.parent_run_id is not None and changes.run.parent_step is not None:
         changes.emit(TellParent(parent_run_id=changes.run.parent_run_id))
-
-
-REASONS: Final = {
-    RunChange.COMPLETED: "run completed",
-    RunChange.FAILED: "run failed",
-    RunChange.CANCELLED: "run cancelled",
-    RunChange.TIMED_OUT: "run timed out",
-}
-"""Why steps that were open are cancelled."""

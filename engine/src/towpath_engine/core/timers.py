@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from towpath_engine.core import failures
+from towpath_engine.core import agenda, failures
 from towpath_engine.core.attempts import fail_at_step_timeout, fail_attempt
 from towpath_engine.core.changes import Changes
 from towpath_engine.core.definition import Timeouts
@@ -15,7 +15,6 @@ from towpath_engine.core.effects import Verdict
 from towpath_engine.core.entering import wake
 from towpath_engine.core.gate import HELD_BY_FACT, holder_of_run
 from towpath_engine.core.instants import earliest, plus_ms
-from towpath_engine.core.lists import begin_list
 from towpath_engine.core.model import Step
 from towpath_engine.core.paths import ROOT
 from towpath_engine.core.settling import end_run
@@ -52,7 +51,7 @@ def begin_run(changes: Changes) -> None:
     )
     facts = None if given is None else {DEADLINE_FACT: format_instant(given)}
     changes.move_run(RunChange.STARTED, facts)
-    begin_list(changes, ROOT)
+    agenda.begin_list(changes, ROOT)
 
 
 def continue_run(changes: Changes) -> Verdict:

@@ -39,11 +39,12 @@ def top_row(changes: Changes, top: str, *, also: frozenset[str] = frozenset()) -
     kept, live = changes.step(top), changes.step(path)
     if kept is not None:
         return kept
-    if live is not None and live.undo_below is not None:
-        if visit_path(path, live.visit) == top:
-            return live
-        raise StepsNeeded(paths={top, *(one for one in also if changes.step(one) is None)})
-    raise StepsNeeded(paths={top, path, *(one for one in also if changes.step(one) is None)})
+    lacking = {one for one in also if changes.step(one) is None}
+    if live is None or live.undo_below is None:
+        raise StepsNeeded(paths={top, path, *lacking})
+    if visit_path(path, live.visit) != top:
+        raise StepsNeeded(paths={top, *lacking})
+    return live
 
 
 def is_wanted(changes: Changes) -> bool:

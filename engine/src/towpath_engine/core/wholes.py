@@ -16,7 +16,7 @@ from towpath_engine.core.agenda import Verb
 from towpath_engine.core.changes import Changes, StepsNeeded
 from towpath_engine.core.definition import MapSpec, ParallelSpec
 from towpath_engine.core.dropping import closed, drop_below
-from towpath_engine.core.expressions.interface import ExpressionFailed
+from towpath_engine.core.expressions.interface import unusable
 from towpath_engine.core.forgetting import part_paths
 from towpath_engine.core.model import Failure, Parts, Step
 from towpath_engine.core.paths import (
@@ -78,17 +78,9 @@ def begin_map(changes: Changes, step: Step, spec: MapSpec) -> None:
     try:
         items = items_of(text)
     except msgspec.DecodeError as error:
-        raise _no_list(text, step.path) from error
+        field = f"steps.{place_of(step.path)}.map.items"
+        raise unusable(text, field, "the value is no list") from error
     _begin(changes, replace(step, input=text), len(items))
-
-
-def _no_list(text: bytes, path: str) -> ExpressionFailed:
-    return ExpressionFailed(
-        field=f"steps.{place_of(path)}.map.items",
-        expression=text[:80].decode(errors="replace"),
-        position=None,
-        reason="the value is no list",
-    )
 
 
 def _begin(changes: Changes, step: Step, total: int) -> None:
@@ -147,16 +139,7 @@ def _start(changes: Changes, whole: Step, parts: Parts) -> None:
     )
     changes.move(part, StepChange.STARTED)
     agenda.push(changes, Verb.START, whole.path)
-    for name in reversed(changes.run.definition.lists[_place(changes, whole, index)].first):
-        agenda.push(changes, Verb.ENTER, within(path, name))
-
-
-def _place(changes: Changes, whole: Step, index: int) -> str:
-    """The place of the list of a part."""
-    step_def = changes.definition_of(whole.path)
-    if isinstance(step_def.spec, ParallelSpec):
-        return within(step_def.path, step_def.spec.branches[index])
-    return step_def.path
+    agenda.begin_list(changes, path)
 
 
 # Ending
@@ -242,7 +225,7 @@ def _join(changes: Changes, whole: Step) -> None:
             whole.error,
         )
         return
-    rows = _all_parts(changes, whole)
+    rows = all_parts(changes, whole)
     outputs = [Raw(row.output or b"null") for row in rows]
     if isinstance(spec, ParallelSpec):
         named = dict(zip(spec.branches, outputs, strict=True))
@@ -260,8 +243,9 @@ def _join(changes: Changes, whole: Step) -> None:
     complete_step(changes, replace(whole, errors=errors), output, facts)
 
 
-def _all_parts(changes: Changes, whole: Step) -> list[Step]:
-    """The rows of all parts. Raises StepsNeeded when some are not loaded."""
+def all_parts(changes: Changes, whole: Step) -> list[Step]:
+    """The rows of all parts that were started, in order. Raises StepsNeeded when some are not
+    loaded."""
     found = [changes.step(path) for path in part_paths(changes.run, whole)]
     rows = [row for row in found if row is not None]
     if len(rows) < len(found):

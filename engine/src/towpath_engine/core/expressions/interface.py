@@ -10,9 +10,12 @@
 of these have the same.
 """
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
+
+_SHOWN_BYTES: Final = 80
+"""Of a value that can't be used."""
 
 
 class Visible(Struct, frozen=True, kw_only=True):
@@ -82,6 +85,13 @@ class ExpressionFailed(Exception):  # noqa: N818 - named for what happened to th
         self.reason = reason
         at = "" if position is None else f" at {position}"
         super().__init__(f"{field}: `{expression}`{at}: {reason}")
+
+
+def unusable(value: bytes, field: str, reason: str) -> ExpressionFailed:
+    """What fails when a template was evaluated, but its value (JSON text) is not what its field
+    takes."""
+    shown = value[:_SHOWN_BYTES].decode(errors="replace")
+    return ExpressionFailed(field=field, expression=shown, position=None, reason=reason)
 
 
 class ExpressionRefused(Exception):  # noqa: N818 - the same
