@@ -182,7 +182,6 @@ def test_a_list_that_was_cut_off_after_a_skipped_step_goes_on_behind_it() -> Non
     story.continues()
     story.loads_all()
     story.is_redriven("other")
-    while story.run.cursor is not None:
-        story.continues()
+    story.goes_on()
     assert story.status("whole/a/work") == "dispatched"
     assert story.whats("whole/a/never") == ["step-skipped"]
