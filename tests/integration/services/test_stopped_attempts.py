@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import asyncpg
 import pytest
 
 from tests.support.engines import running
@@ -157,13 +158,29 @@ async def has_written(wire: WireClient, run_id: str, what: str) -> None:
     await eventually(there)
 
 
+async def has_left_the_outbox(settings: Settings, token: str) -> None:
+    """Wait until the engine knows that the stream has the dispatch."""
+    connection: Any = await asyncpg.connect(
+        settings.postgres_url, server_settings={"search_path": settings.postgres_schema}
+    )
+
+    async def gone() -> bool:
+        rows = "SELECT count(*) FROM outbox WHERE token = $1"
+        return await connection.fetchval(rows, token) == 0
+
+    await eventually(gone)
+    await connection.close()
+
+
 @pytest.mark.parametrize("is_sent_again", [False, True])
 async def test_one_that_was_in_the_stream_when_it_lost_its_data_is_heard_to_its_end(
-    wire: WireClient, is_sent_again: bool
+    wire: WireClient, settings: Settings, is_sent_again: bool
 ) -> None:
     await wire.deploy(undoable())
     run_id = await wire.start("paid")
     dispatch, _ = await wire.pull()
+    # Until then its message is sent again without a word.
+    await has_left_the_outbox(settings, dispatch["token"])
     stream = f"{wire.prefix.upper()}_DISPATCH"
     await wire.client.jetstream().delete_stream(stream)
     if is_sent_again:
