@@ -20,6 +20,7 @@ from towpath_engine.core.model import Cause, Failure, Run, Step
 from towpath_engine.core.paths import place_of, told_path
 from towpath_engine.core.payloads import CHILD_CAUSE
 from towpath_engine.core.states import SETTLED_RUN, RunStatus, StepStatus, WaitReason
+from towpath_engine.services.backoff import backoff_seconds
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.work import Outcome, OutcomeKind, StartSpec, Work
 from towpath_engine.store.errors import StoreUnavailable
@@ -40,6 +41,7 @@ CHILD_MESSAGES: Final[Mapping[str, type[ChildMessage]]] = {
 """Kind of the subject → the body."""
 _AT_ONCE: Final = 8
 """Messages that are looked into at the same time: each holds a connection now and then."""
+_RETRY_SECONDS: Final = 0.1
 _RETRY_SECONDS_MAX: Final = 1.0
 _NOT_ASKED_FOR: Final = "no step of its parent waits for it"
 
@@ -118,7 +120,9 @@ class Children:
                 break
             except StoreUnavailable:
                 failures += 1
-                await asyncio.sleep(min(0.05 * 2**failures, _RETRY_SECONDS_MAX))
+                await asyncio.sleep(
+                    backoff_seconds(failures, initial=_RETRY_SECONDS, longest=_RETRY_SECONDS_MAX)
+                )
             except Exception as error:
                 # A bug of ours, and the same every time.
                 log.exception("message_failed", kind=place.kind)

@@ -13,6 +13,7 @@ import structlog
 
 from towpath_engine.metrics import Metrics
 from towpath_engine.services.apply import Applier
+from towpath_engine.services.backoff import backoff_seconds
 from towpath_engine.services.batch import BatchResult, WorkPoisonedError
 from towpath_engine.services.work import Outcome, OutcomeKind, Work
 from towpath_engine.store.errors import StatementTimedOut, StoreRejected, StoreUnavailable
@@ -20,6 +21,7 @@ from towpath_protocol.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
+_RETRY_SECONDS = 0.1
 _RETRY_SECONDS_MAX = 5.0
 
 
@@ -178,7 +180,9 @@ class Pipeline:
                 if failures == 1:
                     log.warning("batch_postponed", works=len(works), error=str(error))
                 self._metrics.batches_retried.labels(reason="unavailable").inc()
-                await asyncio.sleep(min(0.05 * 2**failures, _RETRY_SECONDS_MAX))
+                await asyncio.sleep(
+                    backoff_seconds(failures, initial=_RETRY_SECONDS, longest=_RETRY_SECONDS_MAX)
+                )
                 continue
             self._metrics.batch_events.observe(len(works))
             self._finish(result)

@@ -8,10 +8,12 @@ import structlog
 
 from towpath_engine.bus.errors import BusUnavailable
 from towpath_engine.metrics import Metrics
+from towpath_engine.services.backoff import backoff_seconds
 from towpath_engine.store.errors import StoreUnavailable
 
 log = structlog.get_logger(__name__)
 
+_BACKOFF_SECONDS = 0.4
 _BACKOFF_SECONDS_MAX = 10.0
 
 
@@ -62,7 +64,10 @@ class Ticker:
             failures = await self._tick(failures)
             pause = self._pause()
             if failures:
-                pause = max(pause, min(0.2 * 2**failures, _BACKOFF_SECONDS_MAX))
+                backoff = backoff_seconds(
+                    failures, initial=_BACKOFF_SECONDS, longest=_BACKOFF_SECONDS_MAX
+                )
+                pause = max(pause, backoff)
             try:
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
