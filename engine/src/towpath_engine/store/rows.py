@@ -4,7 +4,9 @@ Users' JSON is bytea and comes back byte for byte. A failure is JSON text, too, 
 as they came, so that a person can read it with `convert_from(error, 'UTF8')`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -112,13 +114,24 @@ def decode_failure(data: bytes | None) -> Failure | None:
     )
 
 
-def _columns(items: Sequence[Struct], fields: Iterable[str]) -> Columns:
-    return {field: [getattr(item, field) for item in items] for field in fields}
+def columns_of(items: Sequence[Struct], fields: Sequence[str]) -> Columns:
+    """The fields of these structs, two or more, as a list each."""
+    read = _reader(tuple(fields))
+    if len(items) == 1:  # as most batches of a quiet engine have it
+        return {field: [value] for field, value in zip(fields, read(items[0]), strict=True)}
+    columns = zip(*map(read, items), strict=True)
+    return dict(zip(fields, map(list, columns), strict=True)) if items else {f: [] for f in fields}
 
 
-def run_columns(runs: Sequence[Run], fields: Iterable[str]) -> Columns:
+@lru_cache(maxsize=64)
+def _reader(fields: tuple[str, ...]) -> Callable[[Struct], tuple[Any, ...]]:
+    # Reads all fields in one call: a third of what a call a field takes, on the hot path.
+    return attrgetter(*fields)
+
+
+def run_columns(runs: Sequence[Run], fields: Sequence[str]) -> Columns:
     """Arrays for unnest, a field each."""
-    columns = _columns(runs, fields)
+    columns = columns_of(runs, fields)
     columns["error"] = [encode_failure(run.error) for run in runs]
     if "tags" in columns:
         columns["tags"] = [to_text(run.tags) for run in runs]
@@ -137,9 +150,9 @@ def run_from_row(row: RowLike, definition: Definition, limits: CoreLimits) -> Ru
     return Run(definition=definition, limits=limits, **values)
 
 
-def step_columns(steps: Sequence[Step], fields: Iterable[str] = STEP_FIELDS) -> Columns:
+def step_columns(steps: Sequence[Step], fields: Sequence[str] = STEP_FIELDS) -> Columns:
     """Arrays for unnest, a field each; run ids are the caller's."""
-    columns = _columns(steps, fields)
+    columns = columns_of(steps, fields)
     columns["error"] = [encode_failure(step.error) for step in steps]
     columns["last_error"] = [encode_failure(step.last_error) for step in steps]
     columns["parts"] = [None if step.parts is None else to_text(step.parts) for step in steps]
@@ -164,7 +177,7 @@ def step_from_row(row: RowLike) -> Step:
 def transition_columns(rows: Sequence[tuple[str, Transition]]) -> Columns:
     """Arrays for unnest of (run id, transition) pairs."""
     items = [item for _, item in rows]
-    columns = _columns(items, TRANSITION_FIELDS)
+    columns = columns_of(items, TRANSITION_FIELDS)
     columns["run_id"] = [run_id for run_id, _ in rows]
     columns["status_before"] = [item.before for item in items]
     columns["status_after"] = [item.after for item in items]
@@ -186,7 +199,7 @@ def transition_from_row(row: RowLike) -> Transition:
 
 def signal_columns(rows: Sequence[StoredSignal]) -> Columns:
     """Arrays for unnest of signals to keep."""
-    columns = _columns([row.signal for row in rows], KeptSignal.__struct_fields__)
+    columns = columns_of([row.signal for row in rows], KeptSignal.__struct_fields__)
     columns["run_id"] = [row.run_id for row in rows]
     columns["consumed_by"] = [row.consumed_by for row in rows]
     return columns
@@ -201,7 +214,7 @@ def kept_from_row(row: RowLike) -> KeptSignal:
 
 def parked_columns(rows: Sequence[ParkedSignal]) -> Columns:
     """Arrays for unnest of parked signals."""
-    return _columns(rows, ParkedSignal.__struct_fields__)
+    return columns_of(rows, ParkedSignal.__struct_fields__)
 
 
 def parked_from_row(row: RowLike) -> ParkedSignal:
@@ -211,7 +224,7 @@ def parked_from_row(row: RowLike) -> ParkedSignal:
 
 def outbox_columns(rows: Sequence[OutboxRow]) -> Columns:
     """Arrays for unnest of outbox rows."""
-    columns = _columns(rows, OutboxRow.__struct_fields__)
+    columns = columns_of(rows, OutboxRow.__struct_fields__)
     columns["headers"] = [to_text(row.headers) for row in rows]
     return columns
 
@@ -225,7 +238,7 @@ def outbox_from_row(row: RowLike) -> OutboxRow:
 
 def log_columns(rows: Sequence[LogLine]) -> Columns:
     """Arrays for unnest of log rows."""
-    return _columns(rows, ("run_id", "path", "attempt", "token", "at", "lines"))
+    return columns_of(rows, ("run_id", "path", "attempt", "token", "at", "lines"))
 
 
 def log_from_row(row: RowLike) -> tuple[int, LogLine]:
@@ -258,7 +271,7 @@ def letter_bytes(letter: DeadLetter) -> int:
 
 def letter_columns(rows: Sequence[DeadLetter]) -> Columns:
     """Arrays for unnest of dead letters."""
-    columns = _columns(rows, DeadLetter.__struct_fields__)
+    columns = columns_of(rows, DeadLetter.__struct_fields__)
     columns["headers"] = [to_text(row.headers) for row in rows]
     return columns
 

@@ -5,10 +5,8 @@ that matched, then what belongs to no run; the totals of dead letters last, sinc
 one waits for them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
-
-from msgspec import Struct
 
 from towpath_engine.core.model import Run, Step
 from towpath_engine.core.states import SETTLED_RUN
@@ -30,6 +28,7 @@ from towpath_engine.store.rows import (
     STEP_FIELDS_CHANGING,
     STEP_PAYLOADS,
     Columns,
+    columns_of,
     letter_bytes,
     letter_columns,
     log_columns,
@@ -218,21 +217,17 @@ def _put(values: dict[str, Any], prefix: str, columns: Columns) -> None:
         values[f"{prefix}_{name}"] = column
 
 
-def _fields(rows: Sequence[Struct], fields: Iterable[str]) -> Columns:
-    return {field: [getattr(row, field) for row in rows] for field in fields}
-
-
 def _put_derived(values: dict[str, Any], derived: Derived) -> None:
     if derived.opened:
-        _put(values, "open", _fields(derived.opened, OpenStep.__struct_fields__))
+        _put(values, "open", columns_of(derived.opened, OpenStep.__struct_fields__))
     if derived.closed:
         _put(values, "closed", _pairs(derived.closed))
     if derived.armed:
-        _put(values, "timer", _fields(derived.armed, Timer.__struct_fields__))
+        _put(values, "timer", columns_of(derived.armed, Timer.__struct_fields__))
     if derived.disarmed:
         _put(values, "disarmed", _pairs(derived.disarmed))
     if derived.held:
-        _put(values, "ready", _fields(derived.held, ReadyStep.__struct_fields__))
+        _put(values, "ready", columns_of(derived.held, ReadyStep.__struct_fields__))
     if derived.admitted:
         _put(values, "admitted", _pairs(derived.admitted))
     settled = derived.settled_runs
