@@ -7,10 +7,14 @@ import pytest
 
 from tests.support.stores import a_postgres_store
 from towpath_engine.store import statements
+from towpath_engine.store.rows import STEP_FIELDS
 from towpath_engine.store.statements import load_statement, statement_names
 
 STORE = Path(statements.__file__).parent
 USE = re.compile(r"\b(?:fetch|fetch_row|fetch_value|execute)\(\s*[\w.]+,\s*\"(\w+)\"")
+STEP_ROW = re.compile(
+    r"\bSELECT\s+((?:step\.)?run_id, (?:step\.)?path, (?:step\.)?kind,.*?)\bFROM\b", re.DOTALL
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +52,19 @@ def test_a_statement_says_what_it_guarantees_and_fits_the_loader(name: str) -> N
     for literal in re.findall(r"'[^']*'", body):
         assert "--" not in literal, literal
         assert "@" not in literal, literal
+
+
+def test_a_statement_that_reads_rows_of_steps_leaves_no_column_out() -> None:
+    # What is left out would be taken for its default.
+    lacking: dict[str, list[str]] = {}
+    for name in statement_names():
+        for columns in STEP_ROW.findall(load_statement(name).sql):
+            absent = [field for field in STEP_FIELDS if not re.search(rf"\b{field}\b", columns)]
+            lacking.setdefault(name, []).extend(absent)
+    # One explains why a step is open, for which nobody asks where the run came from.
+    assert lacking.pop("open_step_list") == ["came_from"]
+    assert len(lacking) > 1
+    assert [name for name, columns in lacking.items() if columns] == []
 
 
 async def test_wrong_arguments_are_refused_before_they_reach_postgres() -> None:
