@@ -109,8 +109,8 @@ def validate_payload(definition: Definition, place: str, text: bytes) -> list[st
     return _wrong(_payload_validator(definition, place), text)
 
 
-def is_wanted(definition: Definition, place: str, text: bytes) -> bool:
-    """Whether nothing is wrong with it; quicker than to know what."""
+def fits_payload(definition: Definition, place: str, text: bytes) -> bool:
+    """Whether nothing is wrong with this payload; quicker than to know what."""
     validator = _payload_validator(definition, place)
     return validator is None or validator.is_valid(codec.loads(text))
 

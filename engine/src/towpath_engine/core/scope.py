@@ -12,13 +12,7 @@ from towpath_engine.core.changes import Changes, StepsNeeded
 from towpath_engine.core.definition import MapSpec
 from towpath_engine.core.model import Failure, Run, Step
 from towpath_engine.core.paths import ROOT, index_of_item, live_path, place_of, upper_of, within
-from towpath_engine.core.states import SETTLED_STEP, StepKind, StepStatus
-
-_HAS_OUTPUT: Final = frozenset({
-    StepStatus.COMPLETED, StepStatus.COMPENSATING, StepStatus.COMPENSATED,
-    StepStatus.COMPENSATION_FAILED,
-})  # fmt: skip
-"""Undoing a step takes nothing from what it said."""
+from towpath_engine.core.states import COMPLETED_ONCE, SETTLED_STEP, StepKind, StepStatus
 
 
 class Scope:
@@ -152,7 +146,7 @@ class Scope:
             return None
         # During a repeat `last_output` is the previous iteration's, which nobody else may see.
         earlier = step.last_output if step.iteration == 0 else None
-        output = step.output if step.status in _HAS_OUTPUT else earlier
+        output = step.output if step.status in COMPLETED_ONCE else earlier
         return None if output is None else self._changes.decode(f"steps.{path}.output", output)
 
 

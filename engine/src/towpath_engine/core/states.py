@@ -100,5 +100,10 @@ SETTLED_STEP: Final = frozenset({
 OPEN_STEP: Final = frozenset(StepStatus) - SETTLED_STEP - {StepStatus.PENDING}
 DONE_STEP: Final = frozenset({StepStatus.COMPLETED, StepStatus.SKIPPED})
 """What follows the step in its list may begin."""
+COMPLETED_ONCE: Final = frozenset({
+    StepStatus.COMPLETED, StepStatus.COMPENSATING, StepStatus.COMPENSATED,
+    StepStatus.COMPENSATION_FAILED,
+})  # fmt: skip
+"""The visit was completed. Undoing it takes nothing from what it said."""
 OUTLIVING_STEP: Final = frozenset({StepStatus.CANCELLING, StepStatus.COMPENSATING})
 """Open, even if all that the step belongs to has ended."""

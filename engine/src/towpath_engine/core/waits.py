@@ -213,7 +213,7 @@ def _spec_of(definition: Definition, place: str) -> WaitSpec:
 
 def _fits(definition: Definition, place: str, signal: KeptSignal) -> bool:
     """Whether the payload is what the wait at this place wants."""
-    return schemas.is_wanted(definition, place, signal.payload)
+    return schemas.fits_payload(definition, place, signal.payload)
 
 
 def _is_wanted(changes: Changes, signal: KeptSignal) -> bool:

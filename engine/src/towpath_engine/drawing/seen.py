@@ -12,12 +12,18 @@ from msgspec import Struct, field
 
 from towpath_engine.core import paths
 from towpath_engine.core.model import Parts
-from towpath_engine.core.states import SETTLED_RUN, SETTLED_STEP, StepKind, StepStatus
+from towpath_engine.core.states import (
+    COMPLETED_ONCE,
+    SETTLED_RUN,
+    SETTLED_STEP,
+    StepKind,
+    StepStatus,
+)
 from towpath_engine.core.transitions import StepChange
 
 _SETTLED: Final = frozenset(status.value for status in SETTLED_STEP)
 _SETTLED_RUN: Final = frozenset(status.value for status in SETTLED_RUN)
-_LEFT: Final = frozenset({"completed", "compensated", "compensating", "compensation_failed"})
+_LEFT: Final = frozenset(status.value for status in COMPLETED_ONCE)
 """From a step in one of these the run went on in its list, if that was not its end."""
 _STANDING: Final = (
     "compensation_failed", "failed", "compensating", "cancelling", "running", "dispatched",
