@@ -133,8 +133,8 @@ def test_the_worker_sdk_brings_neither_engine_nor_postgres(worker_python: Path) 
 
 def test_every_module_of_the_engine_can_be_imported_without_the_sdk(engine_python: Path) -> None:
     needing = (
-        "connection", "following", "history_file", "installation", "known", "operations", "repairs",
-        "replay", "runs", "start_many", "targets", "views",
+        "connection", "following", "graph_asking", "history_file", "installation", "known",
+        "operations", "repairs", "replay", "replies", "runs", "start_many", "targets", "views",
     )  # fmt: skip
     skipped = [f"towpath_engine.cli.{name}" for name in needing]
     count, where = _run(str(engine_python), "-c", IMPORT_ALL, "towpath_engine", *skipped).split()
