@@ -25,7 +25,8 @@ _VISIT: Final = re.compile(r"~[0-9]+")
 
 def place_of(path: str) -> str:
     """The place in the definition that a path belongs to: indices and visits are taken out."""
-    path = path.partition("#")[0]
+    if "#" in path:
+        path = live_path(path)
     return _INDEX_OR_VISIT.sub("", path) if "[" in path or "~" in path else path
 
 

@@ -7,7 +7,7 @@ without looking at them all: which has a token, which stand below a whole or an 
 for a signal, and how many of them wait.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeGuard
 
@@ -20,6 +20,7 @@ from towpath_engine.core.states import OPEN_STEP, PART, WHOLE, StepStatus, WaitR
 
 Names = tuple[str, ...]
 
+_SIGNAL: Final = WaitReason.SIGNAL
 _LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -75,7 +76,7 @@ def counts_of(step: Step | None) -> Counts:
 
 def waiting_of(step: Step | None) -> Row | None:
     """Since when the step waits for signals, and its path; None: it does not."""
-    if step is None or step.waiting_for is not WaitReason.SIGNAL:
+    if step is None or step.waiting_for is not _SIGNAL:
         return None
     return (step.ready_at or _LONG_AGO, step.path)
 
@@ -93,13 +94,16 @@ def names_of(step: Step | None) -> Names:
 
 def payload_bytes(step: Step) -> int:
     """Bytes of the users' JSON that the row holds."""
-    return (
-        len(step.input or b"")
-        + len(step.output or b"")
-        + len(step.last_output or b"")
-        + len(step.progress or b"")
-        + len(step.errors or b"")
-    )
+    size = 0 if step.input is None else len(step.input)
+    if step.output is not None:
+        size += len(step.output)
+    if step.last_output is not None:
+        size += len(step.last_output)
+    if step.progress is not None:
+        size += len(step.progress)
+    if step.errors is not None:
+        size += len(step.errors)
+    return size
 
 
 def _is_step_map(steps: Mapping[str, Step]) -> "TypeGuard[StepMap]":
@@ -119,7 +123,7 @@ class _Indexes(NamedTuple):
 class StepMap(Mapping[str, Step]):
     """An immutable mapping of path to step. Build it with `of`, derive it with `derive`."""
 
-    __slots__ = ("_indexes", "_steps", "counts", "open", "payload_bytes")
+    __slots__ = ("_indexes", "_steps", "counts", "find", "open", "payload_bytes")
 
     def __init__(
         self,
@@ -130,6 +134,8 @@ class StepMap(Mapping[str, Step]):
     ) -> None:
         self._steps = steps
         self._indexes = indexes
+        self.find: Callable[[str], Step | None] = steps.get
+        """The step, or None; quicker than `get` for one that is absent."""
         self.open: Mapping[str, Step] = opened
         """The steps that are neither settled nor pending, by path."""
         self.counts = counts
@@ -151,10 +157,6 @@ class StepMap(Mapping[str, Step]):
         for path in forgotten:
             edit.put(path, None)
         return StepMap(*edit.finish())
-
-    def find(self, path: str) -> Step | None:
-        """The step, or None; quicker than `get` for one that is absent."""
-        return self._steps.get(path)
 
     def of_token(self, token: str) -> Step | None:
         """The open step whose live attempt has this token."""
@@ -237,7 +239,7 @@ class _Edit:
             self._opened.setdefault(upper_of(path), {})[path] = is_open
         self._name(path, names_of(before), names_of(step))
         waited, waits = waiting_of(before), waiting_of(step)
-        if waited != waits:
+        if waited is not waits and waited != waits:
             at_place = self._waiting.setdefault(place_of(path), {})
             if waited is not None:
                 at_place[waited] = False
