@@ -123,7 +123,7 @@ def close(changes: Changes) -> None:
 
 
 def forget(changes: Changes) -> None:
-    """Nothing of what was to be done is done: a redrive goes on elsewhere."""
+    """Nothing of what was to be done is done: a redrive goes on elsewhere, or all is undone."""
     changes.agenda.clear()
 
 

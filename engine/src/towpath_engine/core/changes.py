@@ -122,6 +122,15 @@ class Changes:
             raise StepsNeeded(paths=(path,))
         return row
 
+    def need_all(self, paths: Iterable[str]) -> list[Step]:
+        """The rows at these paths, which there are. Raises StepsNeeded for all that are not
+        loaded."""
+        rows = {path: self.step(path) for path in paths}
+        missing = [path for path, row in rows.items() if row is None]
+        if missing:
+            raise StepsNeeded(paths=missing)
+        return [row for row in rows.values() if row is not None]
+
     def definition_of(self, path: str) -> StepDef:
         """What the definition says about the step."""
         return self.run.definition.steps[place_of(path)]

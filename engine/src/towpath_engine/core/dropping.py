@@ -53,14 +53,14 @@ def drop_below(changes: Changes, path: str, reason: str) -> bool:
         for one in found:
             if changes.full or not drop_below(changes, one, reason):
                 return False
-            drop_step(changes, changes.need(one), reason)
+            _drop_step(changes, changes.need(one), reason)
 
 
 def _can_go(changes: Changes, path: str) -> bool:
     return changes.need(path).status not in OUTLIVING_STEP
 
 
-def drop_step(changes: Changes, step: Step, reason: str) -> None:
+def _drop_step(changes: Changes, step: Step, reason: str) -> None:
     """Nobody waits for this open step any more, and nothing is open below it: it is cancelled.
 
     An attempt whose effect would have to be undone is not given up: see core.undo_stack.

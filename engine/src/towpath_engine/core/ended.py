@@ -8,7 +8,7 @@ beside this way (a failure that was caught, an item that was tolerated) stays as
 Rows that are not loaded are asked for (StepsNeeded), those of many lists at once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from towpath_engine.core.changes import Changes, StepsNeeded
@@ -47,7 +47,7 @@ def has_parts(step: Step) -> bool:
 def ended_steps(changes: Changes, owner: str) -> list[Step]:
     """The steps at which the list of this owner has ended, in the order of the list."""
     error = _error_of(changes, owner)
-    rows = _rows(changes, _reached_paths(changes, owner))
+    rows = changes.need_all(_reached_paths(changes, owner))
     # Nothing is caught in a DAG. A failure that is not of now is left there when a list that goes
     # on ends again before it has come to all at which it had ended.
     is_dag = changes.run.definition.lists[place_of(owner)].is_dag
@@ -80,7 +80,7 @@ def ended_leaves(changes: Changes, owners: Sequence[str] = (ROOT,), *, enough: i
     level = list(owners)
     while level and len(found) < enough:
         now, later = level[:OWNERS_AT_ONCE], level[OWNERS_AT_ONCE:]
-        _rows(changes, [path for owner in now for path in _reached_paths(changes, owner)])
+        changes.need_all(path for owner in now for path in _reached_paths(changes, owner))
         steps = [step for owner in now for step in ended_steps(changes, owner)]
         found += [step for step in steps if not has_parts(step)]
         wholes = [step for step in steps if has_parts(step)]
@@ -106,7 +106,7 @@ def _part_has_ended(changes: Changes, part: str) -> bool:
     whole = changes.step(whole_path)
     if whole is None or part not in part_paths(changes.run, whole):
         return False
-    return any(is_ended(changes, row) for row in _rows(changes, [part]))
+    return is_ended(changes, changes.need(part))
 
 
 def load_ahead(changes: Changes, part: Step) -> None:
@@ -148,15 +148,6 @@ def _begin_of_parts(whole: Step) -> str:
 
 def _has_all_parts(changes: Changes, whole: Step) -> bool:
     return all(changes.step(path) is not None for path in part_paths(changes.run, whole))
-
-
-def _rows(changes: Changes, paths: Iterable[str]) -> list[Step]:
-    """The rows of these paths. Raises StepsNeeded."""
-    rows = {path: changes.step(path) for path in paths}
-    missing = [path for path, row in rows.items() if row is None]
-    if missing:
-        raise StepsNeeded(paths=missing)
-    return [row for row in rows.values() if row is not None]
 
 
 def _reached_paths(changes: Changes, owner: str) -> list[str]:

@@ -146,7 +146,7 @@ def _reason_of(run: Run, step: Step) -> Reason | None:  # noqa: PLR0911 - one pe
             return None
 
 
-def task_of(run: Run, step: Step) -> TaskSpec | None:
+def _task_of(run: Run, step: Step) -> TaskSpec | None:
     """The task whose attempts the row has: of its undo while it is being undone, else its own."""
     step_def = run.definition.steps.get(place_of(step.path))
     if step_def is None:
@@ -157,7 +157,7 @@ def task_of(run: Run, step: Step) -> TaskSpec | None:
 
 
 def _reason(run: Run, step: Step, kind: ReasonKind) -> Reason:
-    spec = task_of(run, step)
+    spec = _task_of(run, step)
     return Reason(
         kind=kind,
         path=step.path,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from towpath_engine.core import agenda, undo_stack, undoing
 from towpath_engine.core.agenda import Verb
-from towpath_engine.core.changes import NOT_REACHED, Changes, Facts, StepsNeeded
+from towpath_engine.core.changes import NOT_REACHED, Changes, Facts
 from towpath_engine.core.definition import ChoiceSpec, StepDef, WaitSpec
 from towpath_engine.core.effects import Decision, Verdict, refused
 from towpath_engine.core.ended import ended_leaves, ended_steps, has_ended_at
@@ -175,10 +175,10 @@ def _redrive(changes: Changes, event: RedriveRequested) -> Refusal | None:
     if refusal is not None:
         return refusal
     steps = {name: run.definition.steps[name] for name in run.definition.root.steps}
-    after = reachable_from(steps, event.step)
+    after = _reachable_from(steps, event.step)
     reached = [name for name, one in steps.items() if changes.reached(ROOT, one.index)]
-    again = _rows(changes, [name for name in reached if name in after or name == event.step])
-    came_from = _rows(changes, [event.step])[0].came_from
+    again = changes.need_all(name for name in reached if name in after or name == event.step)
+    came_from = changes.need(event.step).came_from
     changes.run = replace(
         run,
         revival_count=run.revival_count + 1,
@@ -192,10 +192,10 @@ def _redrive(changes: Changes, event: RedriveRequested) -> Refusal | None:
     _reset_unreached(changes)
     # What comes both before and after the step in a loop still shows its last output (as ever, in
     # a loop); what only comes after it shows none.
-    around = after & leading_to(steps, event.step)
+    around = after & _leading_to(steps, event.step)
     for step in again:
         _take_back(changes, step, keeps_output=step.path in around)
-    changes.agenda.clear()
+    agenda.forget(changes)
     enter_step(changes, event.step, given=event.input)
     if run.definition.root.is_dag:
         resume_list(changes, ROOT, has_ended_steps=True)
@@ -239,12 +239,12 @@ def _take_back(changes: Changes, step: Step, *, keeps_output: bool) -> None:
     remember_replaced(changes, step)
 
 
-def reachable_from(steps: Mapping[str, StepDef], path: str) -> frozenset[str]:
+def _reachable_from(steps: Mapping[str, StepDef], path: str) -> frozenset[str]:
     """The steps of a list to which a run can come after this one; itself when it is on a cycle."""
     return _walk({name: tuple(_ways_on(step_def)) for name, step_def in steps.items()}, path)
 
 
-def leading_to(steps: Mapping[str, StepDef], path: str) -> frozenset[str]:
+def _leading_to(steps: Mapping[str, StepDef], path: str) -> frozenset[str]:
     """The steps of a list from which a run can come to this one; itself when it is on a cycle."""
     back: dict[str, list[str]] = {name: [] for name in steps}
     for name, step_def in steps.items():
@@ -315,20 +315,11 @@ def _reset_unreached(changes: Changes) -> None:
         for name in definition.root.steps
         if not changes.reached(ROOT, definition.steps[name].index)
     ]
-    for row in _rows(changes, names):
+    # A settled run has a row of every step of its own list.
+    for row in changes.need_all(names):
         if row.status is StepStatus.SKIPPED:
             pending = replace(changes.unreached(definition.steps[row.path]), status=row.status)
             changes.move(pending, StepChange.RESET, {"reason": NOT_REACHED})
-
-
-def _rows(changes: Changes, paths: Sequence[str]) -> list[Step]:
-    """The rows of these steps; a settled run has one of every step of its own list. Raises
-    StepsNeeded for all that are not loaded."""
-    rows = [changes.step(path) for path in paths]
-    missing = [path for path, row in zip(paths, rows, strict=True) if row is None]
-    if missing:
-        raise StepsNeeded(paths=missing)
-    return [row for row in rows if row is not None]
 
 
 def _no_step(run: Run, path: str) -> Refusal:

@@ -120,7 +120,7 @@ def _why_undone(run: Run) -> str:
     if run.ending is RunStatus.CANCELLED:
         return f"{_cancelled(run)}, its steps are being undone: "
     error = run.error
-    why = "" if error is None else f" ({failure_line(error)})"
+    why = "" if error is None else f" ({_failure_line(error)})"
     return f"{run.ending.value}{why}, its steps are being undone: "
 
 
@@ -130,7 +130,7 @@ def ending(run: Run) -> str:
     error = run.error
     if error is not None:
         place = "" if error.step is None else f" at step {error.step!r}{_of_attempts(run, error)}"
-        text += f"{place}, {failure_line(error)}"
+        text += f"{place}, {_failure_line(error)}"
     text += _undoing(run)
     if refusal_of(Operation.RETRY, run.status, run.compensation) is not None:
         return text
@@ -152,7 +152,7 @@ def _failed_undo(run: Run) -> str:
     """Which undo failed and of what, if its row is loaded."""
     for step in run.steps.values():
         if step.status is StepStatus.COMPENSATION_FAILED and step.error is not None:
-            return f"the undo of step {step.path!r} failed, {failure_line(step.error)}"
+            return f"the undo of step {step.path!r} failed, {_failure_line(step.error)}"
     return "an undo failed"
 
 
@@ -180,10 +180,10 @@ def _of_attempts(run: Run, error: Failure) -> str:
 
 def error_line(reason: Reason) -> str | None:
     """Type and message of the failure that the step is recovering from, cut to a line."""
-    return None if reason.last_error is None else failure_line(reason.last_error)
+    return None if reason.last_error is None else _failure_line(reason.last_error)
 
 
-def failure_line(failure: Failure) -> str:
+def _failure_line(failure: Failure) -> str:
     """Type and message of a failure, cut to a line."""
     text = f"{failure.type}: {failure.message}"
     first = text.splitlines()[0]

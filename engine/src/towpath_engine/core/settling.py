@@ -132,7 +132,7 @@ def settle(changes: Changes) -> None:
     if undo_stack.will_undo(changes):
         # Nothing is reached any more. An undo that failed may go on later, and settle once more.
         changes.skip_unreached()
-        changes.agenda.clear()
+        agenda.forget(changes)
         agenda.push(changes, Verb.UNDO, ROOT)
         return
     if not cancel_rest(changes, reason):

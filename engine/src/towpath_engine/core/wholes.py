@@ -40,7 +40,7 @@ _LONG_CACHED: Final = 8
 _raws: Final = msgspec.json.Decoder(list[Raw])
 
 
-def items_of(text: bytes) -> tuple[Raw, ...]:
+def _items_of(text: bytes) -> tuple[Raw, ...]:
     """The items of a map, each as it stands in the list. Raises DecodeError for anything else.
 
     The lists of the maps that go on at the same time are remembered: else each part that begins
@@ -76,7 +76,7 @@ def begin_map(changes: Changes, step: Step, spec: MapSpec) -> None:
         fail_step(changes, step, failures.too_large("the list of items", len(text), size_max))
         return
     try:
-        items = items_of(text)
+        items = _items_of(text)
     except msgspec.DecodeError as error:
         field = f"steps.{place_of(step.path)}.map.items"
         raise unusable(text, field, "the value is no list") from error
@@ -125,7 +125,7 @@ def _start(changes: Changes, whole: Step, parts: Parts) -> None:
         path = within(begin, spec.branches[index])
     else:
         assert whole.input is not None, f"map {whole.path} has no items"
-        kind, value = StepKind.ITEM, bytes(items_of(whole.input)[index])
+        kind, value = StepKind.ITEM, bytes(_items_of(whole.input)[index])
         path = item_path(begin, index)
     counted = replace(parts, started=parts.started + 1, open=parts.open + 1)
     changes.put(replace(whole, parts=counted))
