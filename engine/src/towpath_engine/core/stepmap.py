@@ -74,14 +74,14 @@ def counts_of(step: Step | None) -> Counts:
     return _WAITING if step.status is StepStatus.WAITING else _WORKING
 
 
-def waiting_of(step: Step | None) -> Row | None:
+def _waiting_of(step: Step | None) -> Row | None:
     """Since when the step waits for signals, and its path; None: it does not."""
     if step is None or step.waiting_for is not _SIGNAL:
         return None
     return (step.ready_at or _LONG_AGO, step.path)
 
 
-def names_of(step: Step | None) -> Names:
+def _names_of(step: Step | None) -> Names:
     """What a message names an open step by: the token of its attempt, its child run."""
     if step is None or step.status not in OPEN_STEP:
         return ()
@@ -237,8 +237,8 @@ class _Edit:
         self._counts = self._counts.changed(counts_of(before), counts_of(step))
         if was_open != is_open:
             self._opened.setdefault(upper_of(path), {})[path] = is_open
-        self._name(path, names_of(before), names_of(step))
-        waited, waits = waiting_of(before), waiting_of(step)
+        self._name(path, _names_of(before), _names_of(step))
+        waited, waits = _waiting_of(before), _waiting_of(step)
         if waited is not waits and waited != waits:
             at_place = self._waiting.setdefault(place_of(path), {})
             if waited is not None:
