@@ -41,6 +41,17 @@ def loading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
+WIDE = """
+timeout: 1h
+steps:
+  - name: lines
+    map:
+      items: "${ input }"
+      max_concurrency: 100
+      steps: [{name: pick, task: pick}]
+"""
+
+
 def retried(story: Story, step: str | None = None, *, edited: object = msgspec.UNSET) -> Decision:
     """A retry of a run that was loaded as for any event."""
     if story.reloads:
@@ -329,15 +340,7 @@ def test_a_redrive_from_inside_of_a_whole_is_refused_and_names_it(step: str) -> 
 def test_a_large_retry_is_split_and_comes_to_every_item() -> None:
     limits = CoreLimits(transitions_per_decision_max=10)
     story = given_yaml(
-        """
-        timeout: 1h
-        steps:
-          - name: lines
-            map:
-              items: "${ input }"
-              max_concurrency: 100
-              steps: [{name: pick, task: pick}]
-        """,
+        WIDE,
         run_input=list(range(40)),
         limits=limits,
     ).goes_on()
@@ -358,15 +361,7 @@ def test_a_large_retry_is_split_and_comes_to_every_item() -> None:
 def test_an_item_that_fails_again_in_the_middle_of_a_retry_ends_it_once() -> None:
     limits = CoreLimits(transitions_per_decision_max=10)
     story = given_yaml(
-        """
-        timeout: 1h
-        steps:
-          - name: lines
-            map:
-              items: "${ input }"
-              max_concurrency: 100
-              steps: [{name: pick, task: pick}]
-        """,
+        WIDE,
         run_input=list(range(20)),
         limits=limits,
     ).goes_on()
