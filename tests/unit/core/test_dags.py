@@ -154,3 +154,26 @@ def test_a_redrive_goes_on_at_a_failed_step_that_a_retry_had_not_come_to() -> No
     story.completes("two")
     story.goes_on()
     assert story.status() == "completed"
+
+
+def test_a_step_that_a_retry_still_has_to_come_to_is_not_overtaken_by_the_last_one() -> None:
+    story = given_yaml(
+        """
+        - {name: first, pass: 1}
+        - {name: one, task: one}
+        - {name: two, task: two, after: [first]}
+        """,
+        limits=CoreLimits(transitions_per_decision_max=1),
+    ).goes_on()
+    story.fails("two")
+    story.goes_on()
+    story.loads_all()
+    story.is_retried()
+    while story.status("one") != "dispatched":
+        story.continues()
+    story.completes("one")
+    story.goes_on()
+    assert story.status() == "running", "two goes on, too"
+    story.completes("two")
+    story.goes_on()
+    assert story.status() == "completed"

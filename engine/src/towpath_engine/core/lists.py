@@ -31,8 +31,7 @@ def end_list(changes: Changes, owner: str) -> None:
 
 def follow(changes: Changes, path: str) -> None:
     """A step of a DAG is completed or skipped: enter what has waited for it and for nothing else
-    that is not. The list ends when all its steps are settled, and no failure is left of which
-    somebody still has to say whether it is caught."""
+    that is not. The list ends when all its steps are settled for good."""
     owner = upper_of(path)
     if not changes.is_owner_open(owner):
         return
@@ -42,13 +41,16 @@ def follow(changes: Changes, path: str) -> None:
         agenda.push(changes, Verb.ENTER, within(owner, name))
     count = len(list_of(changes, owner).steps)
     is_over = changes.reached_count(owner) == count and changes.is_empty(owner)
-    if is_over and not _has_failure_left(changes, owner):
+    if is_over and not _is_to_go_on(changes, owner):
         agenda.push(changes, Verb.END, owner)
 
 
-def _has_failure_left(changes: Changes, owner: str) -> bool:
+def _is_to_go_on(changes: Changes, owner: str) -> bool:
+    """Whether the agenda still has a failed step of the list: the list fails with it, or a retry
+    has it go on."""
     entries = (agenda.split(entry) for entry in changes.agenda)
-    return any(verb is Verb.FAIL and upper_of(path) == owner for verb, path in entries)
+    unsettled = (Verb.FAIL, Verb.REVIVE)
+    return any(verb in unsettled and upper_of(path) == owner for verb, path in entries)
 
 
 def _may_begin(changes: Changes, owner: str, name: str) -> bool:

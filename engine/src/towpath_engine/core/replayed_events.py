@@ -169,6 +169,10 @@ def _timer_path(run: Run, first: Transition) -> str | None:
     ended_by_another = first.what == StepChange.CANCELLED and reason != NO_OUTPUT
     if ended_by_another or first.what == StepChange.CANCELLING:
         return None
+    # A step that is held back has no instant but its timeout: it was let go, or held again.
+    failed = (StepChange.FAILED, StepChange.COMPENSATION_FAILED)
+    if step.stage is StepStatus.READY and first.what not in failed:
+        return None
     return step.path if step.due_at is not None and step.due_at <= first.at else None
 
 
