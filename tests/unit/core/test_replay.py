@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.support.builders import (
     BEGIN,
     Json,
+    a_cause,
     a_choice,
     a_definition,
     a_pass,
@@ -25,6 +26,7 @@ from tests.support.replays import check_replays, exported, payload_of, replayed
 from tests.support.scenario import Story
 from tests.support.tallies import Tally
 from tests.unit.core.test_core_properties import LIMITS, NUMBERS, examples
+from towpath_engine.core.events import PauseRequested, ResumeRequested
 from towpath_engine.core.limits import CoreLimits
 from towpath_engine.core.model import Run
 from towpath_engine.core.parse import parse_definition
@@ -356,4 +358,22 @@ def test_the_rest_of_a_split_decision_that_changes_nothing_replays_wherever_it_c
     story.completes("both/b/work")
     story.goes_on()
     assert story.status() == "completed"
+    check_replays(run, story)
+
+
+def test_a_late_sweep_that_lets_a_step_go_whose_time_is_over_replays_as_that() -> None:
+    run, story = begun(
+        a_task("first"),
+        a_task("held", timeouts={"step": "10s"}),
+        limits=CoreLimits(transitions_per_decision_max=1),
+    )
+    story.goes_on()
+    story.happens(PauseRequested(seed=story.seed(), cause=a_cause("pause")))
+    story.completes("first")
+    story.goes_on()
+    assert story.status("held") == "ready"
+    story.after(seconds=20)
+    story.happens(ResumeRequested(seed=story.seed(), cause=a_cause("resume")))
+    story.timer_fires(None)
+    assert story.status("held") == "dispatched"
     check_replays(run, story)
