@@ -195,6 +195,27 @@ async def test_one_that_was_in_the_stream_when_it_lost_its_data_is_heard_to_its_
     assert (run["status"], run["compensation"]) == ("cancelled", "compensated")
 
 
+async def test_a_copy_that_may_not_be_the_first_is_not_taken_for_one_that_nobody_has(
+    wire: WireClient, settings: Settings
+) -> None:
+    await wire.deploy(undoable())
+    run_id = await wire.start("paid")
+    dispatch, message = await wire.pull()
+    await has_left_the_outbox(settings, dispatch["token"])
+    # As an engine does that finds the row again before it knows that the stream has it.
+    copy = {**dict(message.headers or {}), "Nats-Msg-Id": "another", "Towpath-Resent": "1"}
+    stream = wire.client.jetstream()
+    await stream.purge_stream(f"{wire.prefix.upper()}_DISPATCH")
+    await stream.publish(message.subject, message.data, headers=copy)
+    await wire.api("run.cancel", run_id=run_id, compensate=True)
+    await has_written(wire, run_id, "step-started")
+    await wire.complete(dispatch, 7)
+    again = await wire.take()
+    assert (again["task"], again["token"]) == ("card.charge", dispatch["token"])
+    undo = await wire.take()
+    assert (undo["task"], undo["input"]) == ("card.refund", 7)
+
+
 async def test_one_whose_workers_were_all_lost_holds_the_undoing_no_longer(
     wire: WireClient,
 ) -> None:

@@ -7,9 +7,12 @@ row is deleted by the next batch's transaction, or within a second by its own.
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from towpath_engine.bus.interface import Confirmation, OutboundMessage
 from towpath_engine.services.shell import Shell
 from towpath_engine.store.interface import OutboxRow
+from towpath_protocol import headers
 
 _PAGES_MAX = 10
 """Pages of one sweep: what an outage of NATS left goes out as fast as the stream takes it."""
@@ -87,7 +90,7 @@ class OutboxRelay:
             fresh = [row for row in rows if row.id not in self._open]
             if fresh:
                 self._shell.metrics.outbox_republished.inc(len(fresh))
-                self.publish(fresh)
+                self.publish([_marked(row) for row in fresh])
             count += len(fresh)
             if not rows or not self._shell.bus.connected:
                 break
@@ -103,3 +106,8 @@ class OutboxRelay:
         self._confirmed.append(confirmation.id)
         if token is not None:
             self._on_stored(token, subject, confirmation.seq)
+
+
+def _marked(row: OutboxRow) -> OutboxRow:
+    # Who got the first copy may be at work although nobody got this one.
+    return replace(row, headers={**row.headers, headers.RESENT: "1"})

@@ -1,9 +1,10 @@
 """Attempts that are being cancelled before anybody was seen with them: taken back, or on their way.
 
 A dispatch to which the queue's consumer has not come is purged from the stream, while the consumer
-stands still: nobody has it nor will, so the attempt is over. Otherwise a worker may have it, and
-its clock starts; its dispatch stays, so that another worker gets it if that one is lost.
-What is not in the stream is left to the audit of dispatches, and at last to the attempt's deadline.
+stands still: nobody has it nor will, so the attempt is over. Otherwise, or if it may not be the
+first copy, as the outbox was swept, a worker may have it, and its clock starts; its dispatch stays,
+so that another worker gets it if that one is lost. What is not in the stream is left to the audit
+of dispatches, and at last to the attempt's deadline.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from towpath_engine.core.events import DispatchDelivered, DispatchWithdrawn
 from towpath_engine.core.model import Cause
 from towpath_engine.services.shell import Shell
 from towpath_engine.services.work import Work, ignore_outcome
-from towpath_protocol import subjects
+from towpath_protocol import headers, subjects
 
 _WAITING_MAX: Final = 10_000
 """What does not fit is left to the sweep."""
@@ -105,7 +106,9 @@ class StoppedAttempts:
             free = [
                 name
                 for name, message in zip(names, found, strict=True)
-                if message is not None and state.delivered_seq < message.seq
+                if message is not None
+                and state.delivered_seq < message.seq
+                and headers.RESENT not in message.headers
             ]
             await asyncio.gather(*(bus.purge_subject(stream, name) for name in free))
             state = await bus.consumer_state(stream, consumer)
